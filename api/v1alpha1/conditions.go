@@ -1,0 +1,133 @@
+package v1alpha1
+
+// Condition types of a Session. True is the good state; every type is present
+// from the first pass.
+const (
+	// SourceAccepted is True while the file that defines the object is read and
+	// accepted. While it is False the last good version stays in force.
+	SourceAccepted = "SourceAccepted"
+	// WorkspaceReady is True when the folder is there and may be used.
+	WorkspaceReady = "WorkspaceReady"
+	// SessionRunning is True while the program runs in its pane.
+	SessionRunning = "SessionRunning"
+	// ProbeSucceeded is True when the readiness probe succeeded, or none is set.
+	ProbeSucceeded = "ProbeSucceeded"
+	// Ready sums up the others for what desiredState asks: a stopped session that
+	// should be stopped is Ready.
+	Ready = "Ready"
+)
+
+// Reasons of SourceAccepted.
+const (
+	// ReasonAccepted: the file is read and the object is what it says.
+	ReasonAccepted = "Accepted"
+	// ReasonInvalidSpec: the file's content is refused; the message has file,
+	// line and field.
+	ReasonInvalidSpec = "InvalidSpec"
+	// ReasonSourceUnreadable: the file is there and cannot be read, or has not
+	// stood still yet.
+	ReasonSourceUnreadable = "SourceUnreadable"
+	// ReasonDuplicateObject: a second file defines the object too; the first
+	// keeps it. The message names both.
+	ReasonDuplicateObject = "DuplicateObject"
+	// ReasonPruneHeld: the file is gone, and the object is kept because too much
+	// went at once, or because its whole root is missing or was replaced.
+	ReasonPruneHeld = "PruneHeld"
+)
+
+// Reasons of WorkspaceReady.
+const (
+	// ReasonWorkspaceFound: the folder is there.
+	ReasonWorkspaceFound = "Found"
+	// ReasonWorkspaceCreated: the folder was missing and skc made it.
+	ReasonWorkspaceCreated = "Created"
+	// ReasonWorkingDirectoryMissing: the folder is not there, or is no folder.
+	ReasonWorkingDirectoryMissing = "WorkingDirectoryMissing"
+	// ReasonWorkspaceFailed: the folder could not be looked at or made.
+	ReasonWorkspaceFailed = "WorkspaceFailed"
+	// ReasonPermissionDenied: the folder, or the program, may not be used by the
+	// user that skc runs as.
+	ReasonPermissionDenied = "PermissionDenied"
+	// ReasonNotNeeded: nothing runs there, and nothing should.
+	ReasonNotNeeded = "NotNeeded"
+)
+
+// Reasons of SessionRunning. Those from Error to StartFailed are also the
+// reasons of status.lastTermination.
+const (
+	// ReasonRunning: the program runs.
+	ReasonRunning = "Running"
+	// ReasonStarting: the program was asked for and is not seen yet.
+	ReasonStarting = "Starting"
+	// ReasonStopping: the program was asked to end and the grace period runs.
+	ReasonStopping = "Stopping"
+	// ReasonStopped: the program was ended because that was asked for.
+	ReasonStopped = "Stopped"
+	// ReasonCompleted: the program ended with exit code 0.
+	ReasonCompleted = "Completed"
+	// ReasonError: the program ended with another exit code.
+	ReasonError = "Error"
+	// ReasonSignaled: a signal that skc did not send ended the program.
+	ReasonSignaled = "Signaled"
+	// ReasonOOMKilled: the kernel killed the program for want of memory.
+	ReasonOOMKilled = "OOMKilled"
+	// ReasonSessionKilled: the tmux session, or its pane, was closed by hand.
+	ReasonSessionKilled = "SessionKilled"
+	// ReasonServerLost: the tmux server went away and the program with it.
+	ReasonServerLost = "ServerLost"
+	// ReasonRebooted: the machine was started again since.
+	ReasonRebooted = "Rebooted"
+	// ReasonExitUnknown: the program ended and tmux could not say how.
+	ReasonExitUnknown = "ExitUnknown"
+	// ReasonCommandNotFound: there is no such program.
+	ReasonCommandNotFound = "CommandNotFound"
+	// ReasonExecFailed: the kernel refused to run the program; the message says why.
+	ReasonExecFailed = "ExecFailed"
+	// ReasonStartFailed: the program could not be started; the message says why.
+	ReasonStartFailed = "StartFailed"
+	// ReasonEnvironmentUnreadable: a file that an env value is read from cannot
+	// be read.
+	ReasonEnvironmentUnreadable = "EnvironmentUnreadable"
+	// ReasonCrashLoopBackOff: the program ended too soon too often; the next
+	// start waits until status.restarts.nextAttemptAt.
+	ReasonCrashLoopBackOff = "CrashLoopBackOff"
+	// ReasonRestartLimitExceeded: restart.maxRestarts is used up. A new
+	// generation or skcctl restart begins again.
+	ReasonRestartLimitExceeded = "RestartLimitExceeded"
+	// ReasonNameTaken: another tmux session, not this object's, has the name.
+	ReasonNameTaken = "NameTaken"
+	// ReasonTmuxMissing: there is no tmux program.
+	ReasonTmuxMissing = "TmuxMissing"
+	// ReasonTmuxUnreachable: the tmux server does not answer. What runs there is
+	// left as it is.
+	ReasonTmuxUnreachable = "TmuxUnreachable"
+	// ReasonOutOfTerminals: the machine, or the tmux server, has too few
+	// pseudo-terminals or file descriptors left to start one more.
+	ReasonOutOfTerminals = "OutOfTerminals"
+	// ReasonSuspended: spec.suspend is set and nothing is touched.
+	ReasonSuspended = "Suspended"
+)
+
+// Reasons of ProbeSucceeded.
+const (
+	// ReasonNoProbe: no readiness is asked for.
+	ReasonNoProbe = "NoProbe"
+	// ReasonProbeSucceeded: the last look succeeded.
+	ReasonProbeSucceeded = "Succeeded"
+	// ReasonProbePending: no look succeeded yet, and the deadline is not over.
+	ReasonProbePending = "ReadinessPending"
+	// ReasonProbeFailed: it was ready, and the last look failed.
+	ReasonProbeFailed = "ReadinessLost"
+	// ReasonReadinessDeadlineExceeded: no look succeeded within the deadline.
+	ReasonReadinessDeadlineExceeded = "ReadinessDeadlineExceeded"
+	// ReasonNotRunning: there is nothing to look at.
+	ReasonNotRunning = "NotRunning"
+)
+
+// Reasons of Ready that are not those of another condition.
+const (
+	// ReasonObserving: not looked at yet.
+	ReasonObserving = "Observing"
+	// ReasonReady: all that desiredState asks for is there.
+	ReasonReady = "Ready"
+)

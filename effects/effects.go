@@ -1,0 +1,67 @@
+// Package effects holds the plain values and the sentinel errors that
+// reconcilers and effects share. Each effect has a folder of its own below.
+package effects
+
+import "errors"
+
+var (
+	// ErrNotFound: a complete look found that the thing is not there.
+	ErrNotFound = errors.New("not found")
+	// ErrExists: the name is taken by something that is not ours.
+	ErrExists = errors.New("exists already")
+	// ErrConflict: what was read has changed since; read again and retry.
+	ErrConflict = errors.New("changed since it was read")
+	// ErrUnreachable: the other side does not answer. It may be there: unknown
+	// is not absent.
+	ErrUnreachable = errors.New("does not answer")
+	// ErrUnavailable: what is needed is not installed or not allowed here.
+	ErrUnavailable = errors.New("not available here")
+	// ErrExhausted: the machine has too little of something left (terminals,
+	// descriptors, processes, memory, disk).
+	ErrExhausted = errors.New("exhausted")
+	// ErrNotOwner: this process no longer owns the home; it must end.
+	ErrNotOwner = errors.New("another controller owns this home")
+)
+
+// ProcessID names one process for good: a pid alone may be used again.
+type ProcessID struct {
+	PID int
+	// StartTime is the kernel's own text for when the process started (on Linux
+	// the clock ticks since boot from /proc/PID/stat).
+	StartTime string
+}
+
+// LaunchID is what a started program carries, in the name of its launch file
+// and so in tmux's record of the pane: whose it is, for which generation, and
+// which start it is.
+type LaunchID struct {
+	UID        string // of the Session
+	Generation int64
+	Attempt    int64 // 1 for the first start of the Session
+}
+
+// TmuxServer is one tmux server, proved.
+type TmuxServer struct {
+	Socket string
+	ProcessID
+}
+
+// TmuxPane is what tmux holds of one session that we started.
+type TmuxPane struct {
+	Server    TmuxServer
+	Launch    LaunchID
+	Name      string // of the tmux session, for people
+	SessionID string // $7
+	WindowID  string // @7
+	PaneID    string // %9
+	Process   ProcessID
+	// Dead is true when the program ended and the pane is kept. Process is then
+	// the program that was.
+	Dead bool
+	// ExitKnown is false when the program is dead and tmux could not say how it
+	// ended.
+	ExitKnown bool
+	ExitCode  int
+	// Signal that ended it, as SIGKILL; empty when it exited.
+	Signal string
+}

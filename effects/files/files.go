@@ -1,0 +1,353 @@
+// Package files is the one way in which skc writes files. A reader sees the old
+// bytes or the new ones, whole; what is said to be durable is on the disk when
+// the call returns; and nothing is written by a process that no longer owns
+// the home.
+package files
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync/atomic"
+	"syscall"
+
+	"skc.dev/skc/effects/fault"
+)
+
+// Durability says what must be on the disk before a write is done.
+type Durability int
+
+const (
+	// Derived bytes can be made again by looking at the world. They are renamed
+	// into place and not synced.
+	Derived Durability = iota
+	// Durable bytes are synced, and so is the name under which they are found.
+	Durable
+)
+
+// Layer writes files. Its zero value writes without a guard. All methods may
+// be called at the same time; two writes of one path do not mix, the later
+// rename wins.
+type Layer struct {
+	// Guard is asked before each write; an error of it stops the write. The
+	// controller asks whether it still owns the home.
+	Guard func() error
+
+	syncs, writes atomic.Int64
+}
+
+// Syncs is how many files were synced since the start (the folder's own sync
+// belongs to the file's).
+func (l *Layer) Syncs() int64 { return l.syncs.Load() }
+
+// Writes is how many files were written or removed since the start.
+func (l *Layer) Writes() int64 { return l.writes.Load() }
+
+// ErrNotRegular is matched when the target of a write is no regular file.
+var ErrNotRegular = errors.New("not a regular file")
+
+// Write puts data at path, with mode 0600. The folder must be there. step
+// names the write for the fault tests.
+func (l *Layer) Write(step fault.Point, path string, data []byte, how Durability) error {
+	return l.WriteMode(step, path, data, how, 0o600)
+}
+
+// WriteMode is Write with other permission bits, for files that are the user's.
+func (l *Layer) WriteMode(step fault.Point, path string, data []byte, how Durability, mode fs.FileMode) (err error) {
+	if err := l.begin(step); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := call(); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if fi, err := os.Lstat(path); err == nil && !fi.Mode().IsRegular() {
+		return fmt.Errorf("write %s: %w", path, ErrNotRegular)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("write: %w", err)
+	}
+	dir, base := filepath.Split(path)
+	if dir == "" {
+		dir = "."
+	}
+	tmp, err := createTemp(dir, base, mode)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = tmp.Close()
+			_ = os.Remove(tmp.Name())
+		}
+	}()
+	if err := call(); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if _, err := tmp.Write(data); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if how == Durable { // else an empty file may follow a power cut
+		if err := l.sync(tmp); err != nil {
+			return fmt.Errorf("write %s: %w", path, err)
+		}
+	}
+	if err := call(); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := tmp.Close(); err != nil { // some file systems report the failed write only here
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := step.At(fault.During); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := call(); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(tmp.Name(), path); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return l.end(step, dir, how)
+}
+
+// Remove takes the file at path away; one that is gone already is a success.
+func (l *Layer) Remove(step fault.Point, path string, how Durability) error {
+	if err := l.begin(step); err != nil {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	if err := call(); err != nil {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return fmt.Errorf("remove: %w", err)
+	}
+	if err := step.At(fault.During); err != nil {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	return l.end(step, filepath.Dir(path), how)
+}
+
+// Rename moves a file within one file system and makes the move durable.
+func (l *Layer) Rename(step fault.Point, from, to string) error {
+	if err := l.begin(step); err != nil {
+		return fmt.Errorf("rename %s: %w", from, err)
+	}
+	if err := call(); err != nil {
+		return fmt.Errorf("rename %s: %w", from, err)
+	}
+	if err := os.Rename(from, to); err != nil {
+		return fmt.Errorf("rename: %w", err)
+	}
+	if err := step.At(fault.During); err != nil {
+		return fmt.Errorf("rename %s: %w", from, err)
+	}
+	return l.end(step, filepath.Dir(to), Durable)
+}
+
+// Append adds data at the end of the file at path, which is made with 0600
+// when it is missing. A write cut short by a crash leaves a last line without
+// its line end; the reader passes over it.
+func (l *Layer) Append(step fault.Point, path string, data []byte, how Durability) (err error) {
+	if err := l.begin(step); err != nil {
+		return fmt.Errorf("append to %s: %w", path, err)
+	}
+	if err := call(); err != nil {
+		return fmt.Errorf("append to %s: %w", path, err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("append: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.Write(data); err != nil {
+		return fmt.Errorf("append: %w", err)
+	}
+	if how == Durable {
+		if err := l.sync(f); err != nil {
+			return fmt.Errorf("append to %s: %w", path, err)
+		}
+	}
+	l.writes.Add(1)
+	return step.At(fault.After)
+}
+
+func (l *Layer) begin(step fault.Point) error {
+	if l.Guard != nil {
+		if err := l.Guard(); err != nil {
+			return err
+		}
+	}
+	return step.At(fault.Before)
+}
+
+func (l *Layer) end(step fault.Point, dir string, how Durability) error {
+	if how == Durable { // the new name is the directory's data, not the file's
+		if err := call(); err != nil {
+			return fmt.Errorf("sync %s: %w", dir, err)
+		}
+		if err := syncDir(dir); err != nil {
+			return fmt.Errorf("sync %s: %w", dir, err)
+		}
+	}
+	l.writes.Add(1)
+	return step.At(fault.After)
+}
+
+func (l *Layer) sync(f *os.File) error {
+	if err := call(); err != nil {
+		return err
+	}
+	l.syncs.Add(1)
+	return f.Sync()
+}
+
+func call() error { return fault.Call() }
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	return errors.Join(err, d.Close())
+}
+
+// tempPattern matches the names of our own temporaries and of nobody else's.
+var tempPattern = regexp.MustCompile(`^\..+\.skc-[0-9a-f]{16}\.tmp$`)
+
+// createTemp opens a new file beside the target: a rename is atomic only
+// within a file system. The leading dot and the ending make the spool reader
+// pass it over, even as a leftover.
+func createTemp(dir, base string, mode fs.FileMode) (*os.File, error) {
+	if err := call(); err != nil {
+		return nil, err
+	}
+	var b [8]byte
+	rand.Read(b[:]) //nolint:errcheck // never fails, by its contract
+	if len(base) > 200 {
+		base = base[:200] // the whole name must stay under 255 bytes
+	}
+	name := filepath.Join(dir, "."+base+".skc-"+hex.EncodeToString(b[:])+".tmp")
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode.Perm()&0o600)
+	if err != nil {
+		return nil, err
+	}
+	if mode.Perm() != 0o600 { // opened no wider than 0600, then widened to what the user's file has
+		if err := f.Chmod(mode.Perm()); err != nil {
+			_ = f.Close()
+			_ = os.Remove(name)
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// SweepTemps removes what a killed write left in dir and below. Call it before
+// anything is written there, by the owner of the home only.
+func SweepTemps(dir string) (removed int, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if d.Type().IsRegular() && tempPattern.MatchString(d.Name()) {
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			removed++
+		}
+		return nil
+	})
+	if err != nil {
+		return removed, fmt.Errorf("sweep %s: %w", dir, err)
+	}
+	return removed, nil
+}
+
+// ErrTooLarge is matched when a file is longer than the reader's limit.
+var ErrTooLarge = errors.New("file is too large")
+
+// Read returns the bytes of the regular file at path, at most limit of them;
+// a longer one is ErrTooLarge, anything but a regular file is ErrNotRegular.
+// Links are followed. It never waits on a pipe or a device.
+func Read(path string, limit int64) (data []byte, err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("read %s: %w", path, ErrNotRegular)
+	}
+	if fi.Size() > limit {
+		return nil, fmt.Errorf("read %s: %w: %d bytes, at most %d", path, ErrTooLarge, fi.Size(), limit)
+	}
+	data, err = io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("read %s: %w: more than %d bytes", path, ErrTooLarge, limit)
+	}
+	return data, nil
+}
+
+// ErrNotPrivate is matched when a folder that must be ours alone is not.
+var ErrNotPrivate = errors.New("folder is not private")
+
+// MkdirPrivate makes dir, and what is missing above it, with mode 0700. A
+// folder that is there must be a real one, owned by this user and closed to
+// all others; one that is open is closed.
+func MkdirPrivate(dir string) error {
+	if err := call(); err != nil {
+		return fmt.Errorf("make %s: %w", dir, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	fi, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	if !fi.IsDir() {
+		return fmt.Errorf("%w: %s is not a folder itself (a link?)", ErrNotPrivate, dir)
+	}
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%w: %s belongs to uid %d; remove it or give it to uid %d", ErrNotPrivate, dir, st.Uid, os.Geteuid())
+	}
+	if fi.Mode().Perm()&0o077 != 0 {
+		if err := os.Chmod(dir, 0o700); err != nil {
+			return fmt.Errorf("close %s to others: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// Identity is the device and inode of what path names, as 2049:131; links are
+// followed when follow is set.
+func Identity(path string, follow bool) (string, error) {
+	var st syscall.Stat_t
+	var err error
+	if follow {
+		err = syscall.Stat(path, &st)
+	} else {
+		err = syscall.Lstat(path, &st)
+	}
+	if err != nil {
+		return "", &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return fmt.Sprintf("%d:%d", st.Dev, st.Ino), nil
+}
