@@ -2,7 +2,12 @@
 // reconcilers and effects share. Each effect has a folder of its own below.
 package effects
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 var (
 	// ErrNotFound: a complete look found that the thing is not there.
@@ -64,4 +69,20 @@ type TmuxPane struct {
 	ExitCode  int
 	// Signal that ended it, as SIGKILL; empty when it exited.
 	Signal string
+}
+
+// FileName is the name of the launch file of this start, and the mark by which
+// a pane is recognised: <uid>.<generation>.<attempt>.
+func (l LaunchID) FileName() string {
+	return fmt.Sprintf("%s.%d.%d", l.UID, l.Generation, l.Attempt)
+}
+
+// ParseLaunchID reads back what FileName wrote.
+func ParseLaunchID(name string) (LaunchID, bool) {
+	uid, rest, _ := strings.Cut(name, ".")
+	gen, att, _ := strings.Cut(rest, ".")
+	g, err1 := strconv.ParseInt(gen, 10, 64)
+	a, err2 := strconv.ParseInt(att, 10, 64)
+	l := LaunchID{UID: uid, Generation: g, Attempt: a}
+	return l, err1 == nil && err2 == nil && len(uid) == 36 && a > 0 && l.FileName() == name
 }
