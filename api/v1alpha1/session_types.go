@@ -31,7 +31,7 @@ const SessionFinalizer = "skc.dev/session"
 // +kubebuilder:printcolumn:name="Pane",type=string,priority=1,JSONPath=`.status.tmux.paneID`
 // +kubebuilder:printcolumn:name="Pid",type=integer,priority=1,JSONPath=`.status.tmux.panePID`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="a name is at most 63 of a-z, 0-9 and '-', and begins and ends with a letter or digit",fieldPath=".metadata.name"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="a name is at most 63 of a-z, 0-9 and '-', and begins and ends with a letter or digit"
 type Session struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -193,15 +193,24 @@ const (
 type RestartSpec struct {
 	// +optional
 	// +kubebuilder:default="1s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('24h')",message="between 10ms and 24h"
 	InitialBackoff *Duration `json:"initialBackoff,omitempty"`
 	// +optional
 	// +kubebuilder:default="5m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('24h')",message="between 10ms and 24h"
 	MaxBackoff *Duration `json:"maxBackoff,omitempty"`
 	// A program that ran this long begins again with no backoff.
 	// +optional
 	// +kubebuilder:default="10m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('168h')",message="between 1s and 168h"
 	ResetAfter *Duration `json:"resetAfter,omitempty"`
 	// Restarts in a row after which skc gives up; 0 means never.
@@ -211,11 +220,8 @@ type RestartSpec struct {
 	MaxRestarts int32 `json:"maxRestarts,omitempty"`
 }
 
-// Duration is a span of time as Go writes it: 500ms, 10s, 1h30m.
-//
-// +kubebuilder:validation:Type=string
-// +kubebuilder:validation:MaxLength=32
-// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
+// Duration is a span of time as Go writes it: 500ms, 10s, 1h30m. The generator
+// sees through the alias, so each field repeats the markers.
 type Duration = metav1.Duration
 
 // Readiness is one probe: exactly one of exec, file, tcp, http, screen.
@@ -240,12 +246,18 @@ type Readiness struct {
 	// Time between two looks, and the limit for one.
 	// +optional
 	// +kubebuilder:default="1s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('100ms') && duration(self) <= duration('1h')",message="between 100ms and 1h"
 	Period *Duration `json:"period,omitempty"`
 	// Time from the start after which a program that never was ready is called
 	// late (ReadinessDeadlineExceeded). It is not stopped, and looks go on.
 	// +optional
 	// +kubebuilder:default="2m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="between 1s and 24h"
 	Deadline *Duration `json:"deadline,omitempty"`
 }
@@ -294,7 +306,7 @@ type ScreenProbe struct {
 	// Regular expression (RE2), matched against each line of the screen.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="''.matches(self) || true",message="not a regular expression (RE2 syntax)"
+	// +kubebuilder:validation:XValidation:rule="''.matches(self) || !''.matches(self)",message="not a regular expression (RE2 syntax)"
 	Pattern string `json:"pattern"`
 }
 
@@ -306,6 +318,9 @@ type StopSpec struct {
 	Signal StopSignal `json:"signal,omitempty"`
 	// +optional
 	// +kubebuilder:default="10s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="between 0s and 1h"
 	GracePeriod *Duration `json:"gracePeriod,omitempty"`
 }

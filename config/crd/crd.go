@@ -1,0 +1,10 @@
+// Package crd holds the custom resource definitions that are generated from
+// api/v1alpha1, so that one schema judges files and API-server objects.
+package crd
+
+import _ "embed"
+
+// Sessions is the definition of the kind Session, as YAML.
+//
+//go:embed skc.dev_sessions.yaml
+var Sessions []byte
