@@ -5,8 +5,8 @@ package effects
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
-	"strings"
 )
 
 var (
@@ -43,6 +43,8 @@ type LaunchID struct {
 	UID        string // of the Session
 	Generation int64
 	Attempt    int64 // 1 for the first start of the Session
+	// Digest of what it was started with, 16 hex digits; empty when not known.
+	Digest string
 }
 
 // TmuxServer is one tmux server, proved.
@@ -72,17 +74,26 @@ type TmuxPane struct {
 }
 
 // FileName is the name of the launch file of this start, and the mark by which
-// a pane is recognised: <uid>.<generation>.<attempt>.
+// a pane is recognised: <uid>.<generation>.<attempt>, and .<digest> if there is
+// one.
 func (l LaunchID) FileName() string {
-	return fmt.Sprintf("%s.%d.%d", l.UID, l.Generation, l.Attempt)
+	name := fmt.Sprintf("%s.%d.%d", l.UID, l.Generation, l.Attempt)
+	if l.Digest != "" {
+		name += "." + l.Digest
+	}
+	return name
 }
+
+var launchName = regexp.MustCompile(`^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.([0-9]{1,18})\.([0-9]{1,18})(?:\.([0-9a-f]{16}))?$`)
 
 // ParseLaunchID reads back what FileName wrote.
 func ParseLaunchID(name string) (LaunchID, bool) {
-	uid, rest, _ := strings.Cut(name, ".")
-	gen, att, _ := strings.Cut(rest, ".")
-	g, err1 := strconv.ParseInt(gen, 10, 64)
-	a, err2 := strconv.ParseInt(att, 10, 64)
-	l := LaunchID{UID: uid, Generation: g, Attempt: a}
-	return l, err1 == nil && err2 == nil && len(uid) == 36 && a > 0 && l.FileName() == name
+	m := launchName.FindStringSubmatch(name)
+	if m == nil {
+		return LaunchID{}, false
+	}
+	g, _ := strconv.ParseInt(m[2], 10, 64) // 18 digits always fit
+	a, _ := strconv.ParseInt(m[3], 10, 64)
+	l := LaunchID{UID: m[1], Generation: g, Attempt: a, Digest: m[4]}
+	return l, a > 0 && l.FileName() == name
 }
