@@ -1,0 +1,32 @@
+// Package process knows processes by what cannot be mistaken: a pid with the
+// time at which it started. It tells whether one lives, tells at once when one
+// dies, and finds, signals and kills every process of a session, whatever
+// those processes did to leave their terminal. What to end and when is decided
+// elsewhere.
+//
+// A zombie has ended: it runs nothing and only waits to be counted by its
+// parent. Everything here treats it as gone.
+package process
+
+import (
+	"errors"
+	"fmt"
+
+	"skc.dev/skc/effects"
+)
+
+// Alive tells whether exactly this process still runs. A pid that is now
+// another process's is not it. An error means that nobody knows.
+func Alive(id effects.ProcessID) (bool, error) {
+	if id.PID < 1 || id.StartTime == "" {
+		return false, fmt.Errorf("process %d started at %q: not a process identity", id.PID, id.StartTime)
+	}
+	started, err := StartTime(id.PID)
+	if errors.Is(err, effects.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return started == id.StartTime, nil
+}
