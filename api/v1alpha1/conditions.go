@@ -52,6 +52,22 @@ const (
 	ReasonNotNeeded = "NotNeeded"
 )
 
+// Who asked for the end of a program: status.stopping.reason and
+// status.lastTermination.requestedBy.
+const (
+	// RequestedStopped: spec.desiredState is Stopped.
+	RequestedStopped = "Stopped"
+	// RequestedDeleted: the Session is deleted.
+	RequestedDeleted = "Deleted"
+	// RequestedSpecChanged: target, command, env or terminal changed.
+	RequestedSpecChanged = "SpecChanged"
+	// RequestedRestart: the restartedAt annotation changed.
+	RequestedRestart = "RestartRequested"
+	// RequestedLeftBehind: the program ended, and left processes that carry its
+	// session; they are ended before anything else is started.
+	RequestedLeftBehind = "LeftBehind"
+)
+
 // Reasons of SessionRunning. Those from Error to StartFailed are also the
 // reasons of status.lastTermination.
 const (
@@ -124,10 +140,9 @@ const (
 	ReasonNotRunning = "NotRunning"
 )
 
-// Reasons of Ready that are not those of another condition.
+// Reasons of Ready that are not those of another condition. When all is well
+// Ready has the reason of SessionRunning: Running, or Stopped.
 const (
 	// ReasonObserving: not looked at yet.
 	ReasonObserving = "Observing"
-	// ReasonReady: all that desiredState asks for is there.
-	ReasonReady = "Ready"
 )

@@ -404,8 +404,17 @@ type TmuxStatus struct {
 	PaneStartTime   string `json:"paneStartTime,omitempty"`
 	// Which start of this session it is, from 1. The running program carries it.
 	Attempt int64 `json:"attempt"`
+	// Generation that the program was started for.
 	// +optional
-	StartedAt *metav1.Time `json:"startedAt,omitempty"`
+	Generation int64 `json:"generation,omitempty"`
+	// Boot in which the program was started.
+	// +optional
+	BootID string `json:"bootID,omitempty"`
+	// Terminal that the pane was made with.
+	// +optional
+	Terminal *TerminalSpec `json:"terminal,omitempty"`
+	// +optional
+	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
 }
 
 // RestartStatus counts the starts and holds the budget, which is durable.
@@ -418,7 +427,7 @@ type RestartStatus struct {
 	Consecutive int64 `json:"consecutive,omitempty"`
 	// When the program is started next, while that waits for the backoff.
 	// +optional
-	NextAttemptAt *metav1.Time `json:"nextAttemptAt,omitempty"`
+	NextAttemptAt *metav1.MicroTime `json:"nextAttemptAt,omitempty"`
 }
 
 // StoppingStatus is a stop under way.
@@ -446,9 +455,9 @@ type Termination struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 	// +optional
-	StartedAt *metav1.Time `json:"startedAt,omitempty"`
+	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
 	// +optional
-	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
+	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
 	// +optional
 	OOMKilled bool `json:"oomKilled,omitempty"`
 	// Who asked for the end, when it was asked for: Stopped, Deleted,
@@ -468,7 +477,7 @@ type Termination struct {
 	// Boot in which it ran.
 	// +optional
 	BootID string `json:"bootID,omitempty"`
-	// Last lines of the screen, at most 20, each at most 500 bytes.
+	// Last lines of the screen, at most 50, each at most 500 bytes.
 	// +optional
 	// +listType=atomic
 	LastLines []string `json:"lastLines,omitempty"`
