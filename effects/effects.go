@@ -97,3 +97,28 @@ func ParseLaunchID(name string) (LaunchID, bool) {
 	l := LaunchID{UID: m[1], Generation: g, Attempt: a, Digest: m[4]}
 	return l, a > 0 && l.FileName() == name
 }
+
+// NewTmuxSession is what a tmux session is made of. No text of the user is in
+// it: the name is a checked one, and the program is named by its launch file.
+type NewTmuxSession struct {
+	Name         string
+	Columns      int
+	Rows         int
+	HistoryLimit int
+	Launch       LaunchID
+}
+
+// Launch is one start of a program, exactly as the kernel gets it.
+type Launch struct {
+	Argv []string
+	Env  []string // NAME=VALUE, complete
+	Dir  string
+	// Cgroup is the folder of the session's control group; empty when there is none.
+	Cgroup string
+}
+
+// LaunchFailure says why a program never ran.
+type LaunchFailure struct {
+	Reason  string // a reason of SessionRunning
+	Message string
+}

@@ -19,6 +19,8 @@ import (
 const maxProblems = 50
 
 // Decoded is one document of a file.
+//
+// +kubebuilder:object:generate=false
 type Decoded struct {
 	// Object is typed and defaulted, its namespace set. Of metadata it has name,
 	// namespace, labels and annotations; it has no status.
@@ -165,7 +167,7 @@ func (j *judge) decode(text []byte) (d Decoded, ok bool) {
 
 // kind finds the kind that the document says it is.
 func (j *judge) kind(object map[string]any) *kind {
-	known := fmt.Sprintf("known are %s of %s", strings.Join(kindNames(), ", "), GroupVersion)
+	known := fmt.Sprintf("known are %s of %s", strings.Join(Kinds(), ", "), GroupVersion)
 	for _, field := range []string{"apiVersion", "kind"} {
 		_, n := child(j.root, field)
 		switch text, ok := object[field].(string); {

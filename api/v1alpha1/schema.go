@@ -275,7 +275,8 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
-func kindNames() []string {
+// Kinds are the names of all kinds, sorted.
+func Kinds() []string {
 	var names []string
 	for name := range kinds() {
 		names = append(names, name)

@@ -70,7 +70,9 @@ func or(d *Duration, otherwise time.Duration) time.Duration {
 }
 
 // InitialBackoffOrDefault is the wait before the second restart in a row.
-func (r *RestartSpec) InitialBackoffOrDefault() time.Duration { return or(r.InitialBackoff, time.Second) }
+func (r *RestartSpec) InitialBackoffOrDefault() time.Duration {
+	return or(r.InitialBackoff, time.Second)
+}
 
 // MaxBackoffOrDefault is the longest wait before a restart.
 func (r *RestartSpec) MaxBackoffOrDefault() time.Duration { return or(r.MaxBackoff, 5*time.Minute) }

@@ -191,6 +191,8 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.initialBackoff) || !has(self.maxBackoff) || duration(self.initialBackoff) <= duration(self.maxBackoff)",message="initialBackoff is longer than maxBackoff"
 type RestartSpec struct {
+	// Wait before the second restart in a row; each further one waits twice as
+	// long as the one before it.
 	// +optional
 	// +kubebuilder:default="1s"
 	// +kubebuilder:validation:Type=string
@@ -198,6 +200,7 @@ type RestartSpec struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('24h')",message="between 10ms and 24h"
 	InitialBackoff *Duration `json:"initialBackoff,omitempty"`
+	// Longest wait before a restart.
 	// +optional
 	// +kubebuilder:default="5m"
 	// +kubebuilder:validation:Type=string
@@ -264,6 +267,7 @@ type Readiness struct {
 
 // ExecProbe is ready when the command ends with 0.
 type ExecProbe struct {
+	// Program and arguments, run as they are written: no shell reads them.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=256
@@ -275,6 +279,7 @@ type ExecProbe struct {
 // FileProbe is ready when the path exists. A path that is not absolute is
 // below the session's folder.
 type FileProbe struct {
+	// Absolute, or below the session's folder.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:Pattern=`^[^\x00]*$`
@@ -283,6 +288,7 @@ type FileProbe struct {
 
 // TCPProbe is ready when 127.0.0.1:port accepts a connection.
 type TCPProbe struct {
+	// Port on 127.0.0.1.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
@@ -290,9 +296,11 @@ type TCPProbe struct {
 
 // HTTPProbe is ready when GET http://127.0.0.1:port/path answers 200 to 399.
 type HTTPProbe struct {
+	// Port on 127.0.0.1.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
+	// Path and query that are asked for.
 	// +optional
 	// +kubebuilder:default="/"
 	// +kubebuilder:validation:MaxLength=2048
@@ -313,9 +321,11 @@ type ScreenProbe struct {
 // StopSpec says how a program is ended: the signal, then, after the grace
 // period, SIGKILL to every process of the session.
 type StopSpec struct {
+	// Signal that asks the program to end.
 	// +optional
 	// +kubebuilder:default=SIGTERM
 	Signal StopSignal `json:"signal,omitempty"`
+	// Time from the signal to SIGKILL for every process of the session.
 	// +optional
 	// +kubebuilder:default="10s"
 	// +kubebuilder:validation:Type=string
@@ -333,15 +343,17 @@ type StopSignal string
 // TerminalSpec sizes the terminal. What is left out is 200 columns, 50 rows
 // and 10000 lines of history.
 type TerminalSpec struct {
+	// Width in characters; 200 when it is left out.
 	// +optional
 	// +kubebuilder:validation:Minimum=10
 	// +kubebuilder:validation:Maximum=1000
 	Columns int32 `json:"columns,omitempty"`
+	// Height in lines; 50 when it is left out.
 	// +optional
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=1000
 	Rows int32 `json:"rows,omitempty"`
-	// Lines that tmux keeps above the screen.
+	// Lines that tmux keeps above the screen; 10000 when it is left out.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000
@@ -360,11 +372,13 @@ type SessionStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// The folder in which the session runs.
 	// +optional
 	Workspace *WorkspaceStatus `json:"workspace,omitempty"`
 	// The program that runs, or, while it is stopped, the pane that is kept.
 	// +optional
 	Tmux *TmuxStatus `json:"tmux,omitempty"`
+	// How often the program was started again, and when it is next.
 	// +optional
 	Restarts RestartStatus `json:"restarts,omitzero"`
 	// A stop under way: the signal is sent and the grace period runs.
@@ -373,8 +387,11 @@ type SessionStatus struct {
 	// How the last program of this session ended.
 	// +optional
 	LastTermination *Termination `json:"lastTermination,omitempty"`
-	// Digest of target, command, env and terminal as the running program was
-	// started with.
+	// Start after whose end a complete look found no process left.
+	// +optional
+	SweptAttempt int64 `json:"sweptAttempt,omitempty"`
+	// Digest of what the running program was started with: target, command, env,
+	// terminal, and the restart that was last asked for.
 	// +optional
 	LaunchedDigest string `json:"launchedDigest,omitempty"`
 	// Value of the restartedAt annotation as the running program was started with.
@@ -384,6 +401,7 @@ type SessionStatus struct {
 
 // WorkspaceStatus is the folder in which the session runs.
 type WorkspaceStatus struct {
+	// Absolute path of the folder.
 	Path string `json:"path"`
 	// True when the folder was missing and skc made it.
 	// +optional
@@ -395,13 +413,20 @@ type WorkspaceStatus struct {
 
 // TmuxStatus says where the program is, proved by more than names.
 type TmuxStatus struct {
-	Socket          string `json:"socket"`
-	ServerPID       int64  `json:"serverPID"`
+	// Socket of the tmux server.
+	Socket string `json:"socket"`
+	// Process id of the tmux server.
+	ServerPID int64 `json:"serverPID"`
+	// When that process started, which tells it from a later one with its id.
 	ServerStartTime string `json:"serverStartTime"`
-	SessionID       string `json:"sessionID"`
-	PaneID          string `json:"paneID"`
-	PanePID         int64  `json:"panePID"`
-	PaneStartTime   string `json:"paneStartTime,omitempty"`
+	// What tmux calls the session, as $7.
+	SessionID string `json:"sessionID"`
+	// What tmux calls the pane, as %9.
+	PaneID string `json:"paneID"`
+	// Process id of the program.
+	PanePID int64 `json:"panePID"`
+	// When that process started, which tells it from a later one with its id.
+	PaneStartTime string `json:"paneStartTime,omitempty"`
 	// Which start of this session it is, from 1. The running program carries it.
 	Attempt int64 `json:"attempt"`
 	// Generation that the program was started for.
@@ -413,6 +438,7 @@ type TmuxStatus struct {
 	// Terminal that the pane was made with.
 	// +optional
 	Terminal *TerminalSpec `json:"terminal,omitempty"`
+	// When the program was started.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
 }
@@ -438,6 +464,7 @@ type StoppingStatus struct {
 	Reason string `json:"reason"`
 	// When every process that is left gets SIGKILL.
 	Deadline metav1.MicroTime `json:"deadline"`
+	// True when the grace period is over and SIGKILL is sent.
 	// +optional
 	Forced bool `json:"forced,omitempty"`
 }
@@ -452,12 +479,16 @@ type Termination struct {
 	Signal string `json:"signal,omitempty"`
 	// One of the reasons of SessionRunning that begin a death.
 	Reason string `json:"reason"`
+	// What is known about it, in a sentence.
 	// +optional
 	Message string `json:"message,omitempty"`
+	// When it was started.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
+	// When it ended, or was found to have ended.
 	// +optional
 	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
+	// True when the kernel killed it for want of memory.
 	// +optional
 	OOMKilled bool `json:"oomKilled,omitempty"`
 	// Who asked for the end, when it was asked for: Stopped, Deleted,
@@ -472,6 +503,7 @@ type Termination struct {
 	Generation int64 `json:"generation,omitempty"`
 	// Which start of this session it was, from 1.
 	Attempt int64 `json:"attempt"`
+	// Process id of the tmux server in which it ran.
 	// +optional
 	TmuxServerPID int64 `json:"tmuxServerPID,omitempty"`
 	// Boot in which it ran.

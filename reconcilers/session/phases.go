@@ -1,0 +1,164 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skc.dev/skc/api"
+	"skc.dev/skc/api/v1alpha1"
+	"skc.dev/skc/controller"
+	"skc.dev/skc/effects"
+)
+
+// lookAgain is how soon a missing folder, program or terminal is looked for
+// again: nothing tells when it comes.
+const lookAgain = 5 * time.Second
+
+// ensureWorkspace sees to the folder while the program should run.
+func (r *Reconciler) ensureWorkspace(_ context.Context, s *v1alpha1.Session) (controller.Result, error) {
+	var res controller.Result
+	if s.Spec.DesiredState == v1alpha1.DesiredStopped {
+		set(s, v1alpha1.WorkspaceReady, metav1.ConditionUnknown, v1alpha1.ReasonNotNeeded, "nothing should run there")
+		return res, nil
+	}
+	path, create := r.folder(s)
+	identity, err := r.Folders.Check(path)
+	created := err == nil && s.Status.Workspace != nil && s.Status.Workspace.CreatedByController &&
+		s.Status.Workspace.Path == path && s.Status.Workspace.Identity == identity
+	if create && errors.Is(err, effects.ErrNotFound) && !s.Spec.Suspend {
+		identity, created, err = r.Folders.Make(path)
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, effects.ErrNotFound):
+		set(s, v1alpha1.WorkspaceReady, metav1.ConditionFalse, v1alpha1.ReasonWorkingDirectoryMissing,
+			fmt.Sprintf("%s is not there, or is no folder", path))
+		return controller.Result{RequeueAfter: lookAgain}, nil
+	case errors.Is(err, fs.ErrPermission):
+		set(s, v1alpha1.WorkspaceReady, metav1.ConditionFalse, v1alpha1.ReasonPermissionDenied,
+			fmt.Sprintf("%s may not be used: permission denied", path))
+		return controller.Result{RequeueAfter: lookAgain}, nil
+	default:
+		set(s, v1alpha1.WorkspaceReady, metav1.ConditionFalse, v1alpha1.ReasonWorkspaceFailed, err.Error())
+		return controller.Result{RequeueAfter: lookAgain}, nil
+	}
+	w := &v1alpha1.WorkspaceStatus{Path: path}
+	if created {
+		w.CreatedByController, w.Identity = true, identity
+		set(s, v1alpha1.WorkspaceReady, metav1.ConditionTrue, v1alpha1.ReasonWorkspaceCreated, "skc made "+path)
+	} else {
+		set(s, v1alpha1.WorkspaceReady, metav1.ConditionTrue, v1alpha1.ReasonWorkspaceFound, path+" is there")
+	}
+	s.Status.Workspace = w
+	return res, nil
+}
+
+// folder is where the session runs, and whether a missing one is made.
+func (r *Reconciler) folder(s *v1alpha1.Session) (path string, create bool) {
+	var p v1alpha1.Path
+	switch t := s.Spec.Target; {
+	case t.PlainDir != nil:
+		p, create = t.PlainDir.Path, true
+	case t.ExistingPath != nil:
+		p = t.ExistingPath.Path
+	}
+	if p == "~" || strings.HasPrefix(string(p), "~/") {
+		return filepath.Join(r.UserHome, string(p[1:])), create
+	}
+	return filepath.Clean(string(p)), create
+}
+
+// ensureReadiness reports what the probe of the running program last saw.
+func (r *Reconciler) ensureReadiness(_ context.Context, s *v1alpha1.Session) (controller.Result, error) {
+	var res controller.Result
+	key := api.KeyOf(s)
+	if !isTrue(s, v1alpha1.SessionRunning) {
+		r.Prober.Stop(key)
+		set(s, v1alpha1.ProbeSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonNotRunning, "the program does not run")
+		return res, nil
+	}
+	probe := s.Spec.Readiness
+	if probe == nil {
+		r.Prober.Stop(key)
+		set(s, v1alpha1.ProbeSucceeded, metav1.ConditionTrue, v1alpha1.ReasonNoProbe, "no readiness is asked for")
+		return res, nil
+	}
+	target := ProbeTarget{Dir: s.Status.Workspace.Path, Screen: func(ctx context.Context) ([]string, error) {
+		pane, err := r.Mux.Get(ctx, string(s.UID))
+		if err != nil {
+			return nil, err
+		}
+		return r.Mux.Capture(ctx, pane, int(s.Spec.TerminalOrDefault().Rows))
+	}}
+	if probe.Exec != nil {
+		env, err := r.Launcher.Environment(s)
+		if err != nil {
+			set(s, v1alpha1.ProbeSucceeded, metav1.ConditionFalse, v1alpha1.ReasonEnvironmentUnreadable, err.Error())
+			return controller.Result{RequeueAfter: lookAgain}, nil
+		}
+		target.Env = env
+	}
+	t := s.Status.Tmux
+	id := effects.LaunchID{UID: string(s.UID), Generation: t.Generation, Attempt: t.Attempt, Digest: s.Status.LaunchedDigest}
+	saw := r.Prober.Ensure(key, id, probe, target)
+	switch {
+	case saw.OK:
+		set(s, v1alpha1.ProbeSucceeded, metav1.ConditionTrue, v1alpha1.ReasonProbeSucceeded, saw.Message)
+		return res, nil
+	case saw.Known && probeWas(s, v1alpha1.ReasonProbeSucceeded, v1alpha1.ReasonProbeFailed):
+		set(s, v1alpha1.ProbeSucceeded, metav1.ConditionFalse, v1alpha1.ReasonProbeFailed, saw.Message)
+		return res, nil
+	}
+	message := saw.Message
+	if !saw.Known {
+		message = "no look has ended yet"
+	}
+	limit := probe.DeadlineOrDefault()
+	if left := r.left(s, "readiness", t.StartedAt.Add(limit), limit); left > 0 {
+		set(s, v1alpha1.ProbeSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonProbePending, message)
+		return controller.Result{RequeueAfter: left}, nil
+	}
+	set(s, v1alpha1.ProbeSucceeded, metav1.ConditionFalse, v1alpha1.ReasonReadinessDeadlineExceeded,
+		fmt.Sprintf("not ready within %s: %s", limit, message))
+	return res, nil
+}
+
+// left is the time until a deadline in status.
+func (r *Reconciler) left(s *v1alpha1.Session, what string, wall time.Time, limit time.Duration) time.Duration {
+	return r.timers.left(string(s.UID), what, r.Clock.Now(), wall, limit)
+}
+
+// nowMicro is the time as status holds it.
+func (r *Reconciler) nowMicro() *metav1.MicroTime {
+	t := metav1.NewMicroTime(r.Clock.Now().UTC().Truncate(time.Microsecond))
+	return &t
+}
+
+func isTrue(s *v1alpha1.Session, condition string) bool {
+	for _, c := range s.Status.Conditions {
+		if c.Type == condition {
+			return c.Status == metav1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func probeWas(s *v1alpha1.Session, reasons ...string) bool {
+	for _, c := range s.Status.Conditions {
+		if c.Type == v1alpha1.ProbeSucceeded {
+			for _, r := range reasons {
+				if c.Reason == r {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
