@@ -69,7 +69,8 @@ func or(d *Duration, otherwise time.Duration) time.Duration {
 	return d.Duration
 }
 
-// InitialBackoffOrDefault is the wait before the second restart in a row.
+// InitialBackoffOrDefault is the shortest wait before a restart that is not the
+// first in a row.
 func (r *RestartSpec) InitialBackoffOrDefault() time.Duration {
 	return or(r.InitialBackoff, time.Second)
 }

@@ -65,7 +65,7 @@ type SessionSpec struct {
 	// +kubebuilder:validation:MaxItems=4096
 	// +kubebuilder:validation:items:MaxLength=131071
 	// +kubebuilder:validation:items:Pattern=`^[^\x00]*$`
-	// +kubebuilder:validation:XValidation:rule="self[0].size() > 0",message="the program's name is empty"
+	// +kubebuilder:validation:XValidation:rule="self[0].size() > 0",message="the program's name may not be empty"
 	Command []string `json:"command"`
 
 	// Environment of the program, on top of the base environment of the
@@ -144,7 +144,7 @@ type EnvVar struct {
 	// TMUX_PANE are skc's own.
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_]*$`
-	// +kubebuilder:validation:XValidation:rule="!self.startsWith('SKC_') && self != 'TMUX' && self != 'TMUX_PANE'",message="the name is kept for skc itself"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('SKC_') && self != 'TMUX' && self != 'TMUX_PANE'",message="names that begin with SKC_, and TMUX and TMUX_PANE, are kept for skc itself"
 	Name string `json:"name"`
 	// Text as it is written. A number or a word like yes needs quotes.
 	// +optional
@@ -189,16 +189,15 @@ const (
 // RestartSpec spaces restarts. The first restart is at once; the n-th in a row
 // waits initialBackoff*2^(n-1), at most maxBackoff, plus up to a tenth.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.initialBackoff) || !has(self.maxBackoff) || duration(self.initialBackoff) <= duration(self.maxBackoff)",message="initialBackoff is longer than maxBackoff"
+// +kubebuilder:validation:XValidation:rule="!has(self.initialBackoff) || !has(self.maxBackoff) || duration(self.initialBackoff) <= duration(self.maxBackoff)",message="initialBackoff may not be longer than maxBackoff"
 type RestartSpec struct {
-	// Wait before the second restart in a row; each further one waits twice as
-	// long as the one before it.
+	// Shortest wait before a restart that is not the first in a row.
 	// +optional
 	// +kubebuilder:default="1s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('24h')",message="between 10ms and 24h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('24h')",message="must be between 10ms and 24h"
 	InitialBackoff *Duration `json:"initialBackoff,omitempty"`
 	// Longest wait before a restart.
 	// +optional
@@ -206,7 +205,7 @@ type RestartSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('24h')",message="between 10ms and 24h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('24h')",message="must be between 10ms and 24h"
 	MaxBackoff *Duration `json:"maxBackoff,omitempty"`
 	// A program that ran this long begins again with no backoff.
 	// +optional
@@ -214,7 +213,7 @@ type RestartSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('168h')",message="between 1s and 168h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('168h')",message="must be between 1s and 168h"
 	ResetAfter *Duration `json:"resetAfter,omitempty"`
 	// Restarts in a row after which skc gives up; 0 means never.
 	// +optional
@@ -252,7 +251,7 @@ type Readiness struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('100ms') && duration(self) <= duration('1h')",message="between 100ms and 1h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('100ms') && duration(self) <= duration('1h')",message="must be between 100ms and 1h"
 	Period *Duration `json:"period,omitempty"`
 	// Time from the start after which a program that never was ready is called
 	// late (ReadinessDeadlineExceeded). It is not stopped, and looks go on.
@@ -261,7 +260,7 @@ type Readiness struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="between 1s and 24h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="must be between 1s and 24h"
 	Deadline *Duration `json:"deadline,omitempty"`
 }
 
@@ -314,7 +313,7 @@ type ScreenProbe struct {
 	// Regular expression (RE2), matched against each line of the screen.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="''.matches(self) || !''.matches(self)",message="not a regular expression (RE2 syntax)"
+	// +kubebuilder:validation:XValidation:rule="''.matches(self) || !''.matches(self)",message="must be a regular expression (RE2 syntax)"
 	Pattern string `json:"pattern"`
 }
 
@@ -331,7 +330,7 @@ type StopSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="between 0s and 1h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="must be between 0s and 1h"
 	GracePeriod *Duration `json:"gracePeriod,omitempty"`
 }
 
