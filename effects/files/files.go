@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -38,8 +39,40 @@ type Layer struct {
 	// Guard is asked before each write; an error of it stops the write. The
 	// controller asks whether it still owns the home.
 	Guard func() error
+	// Trace, when it is set, is told of each operation on the disk after it was
+	// done, in order for one path. Tests replay them to build what a power cut
+	// may leave.
+	Trace func(Op)
 
 	syncs, writes atomic.Int64
+}
+
+// Op is one operation on the disk.
+type Op struct {
+	Kind OpKind
+	Path string
+	To   string // of OpRename and OpLink
+	Data []byte // of OpWrite and OpAppend
+}
+
+// OpKind says what an operation does.
+type OpKind string
+
+// The operations. A file that is written is a new one, an appended one is there.
+const (
+	OpWrite   OpKind = "write"
+	OpAppend  OpKind = "append"
+	OpSync    OpKind = "sync"    // a file's data
+	OpSyncDir OpKind = "syncdir" // a folder's names
+	OpRename  OpKind = "rename"
+	OpLink    OpKind = "link"
+	OpRemove  OpKind = "remove"
+)
+
+func (l *Layer) trace(op Op) {
+	if l.Trace != nil {
+		l.Trace(op)
+	}
 }
 
 // Syncs is how many files were synced since the start (the folder's own sync
@@ -71,10 +104,7 @@ func (l *Layer) WriteMode(step fault.Point, path string, data []byte, how Durabi
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("write: %w", err)
 	}
-	dir, base := filepath.Split(path)
-	if dir == "" {
-		dir = "."
-	}
+	dir, base := filepath.Dir(path), filepath.Base(path)
 	tmp, err := createTemp(dir, base, mode)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -91,6 +121,7 @@ func (l *Layer) WriteMode(step fault.Point, path string, data []byte, how Durabi
 	if _, err := tmp.Write(data); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
+	l.trace(Op{Kind: OpWrite, Path: tmp.Name(), Data: data})
 	if how == Durable { // else an empty file may follow a power cut
 		if err := l.sync(tmp); err != nil {
 			return fmt.Errorf("write %s: %w", path, err)
@@ -111,71 +142,171 @@ func (l *Layer) WriteMode(step fault.Point, path string, data []byte, how Durabi
 	if err := os.Rename(tmp.Name(), path); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	return l.end(step, dir, how)
+	l.trace(Op{Kind: OpRename, Path: tmp.Name(), To: path})
+	if err := l.end(step, how, dir); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
 }
 
 // Remove takes the file at path away; one that is gone already is a success.
+// Then, too, a durable removal is on the disk: the first try may have failed
+// just before that.
 func (l *Layer) Remove(step fault.Point, path string, how Durability) error {
-	if err := l.begin(step); err != nil {
+	if err := l.remove(step, path, how); err != nil {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}
-	if err := call(); err != nil {
-		return fmt.Errorf("remove %s: %w", path, err)
-	}
-	if err := os.Remove(path); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return fmt.Errorf("remove: %w", err)
-	}
-	if err := step.At(fault.During); err != nil {
-		return fmt.Errorf("remove %s: %w", path, err)
-	}
-	return l.end(step, filepath.Dir(path), how)
+	return nil
 }
 
-// Rename moves a file within one file system and makes the move durable.
+func (l *Layer) remove(step fault.Point, path string, how Durability) error {
+	if err := l.begin(step); err != nil {
+		return err
+	}
+	if err := call(); err != nil {
+		return err
+	}
+	if err := syscall.Unlink(path); err == nil { // os.Remove would take an empty folder too
+		l.trace(Op{Kind: OpRemove, Path: path})
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	} else if _, err := os.Lstat(filepath.Dir(path)); how == Derived || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := step.At(fault.During); err != nil {
+		return err
+	}
+	return l.end(step, how, filepath.Dir(path))
+}
+
+// Rename moves a file within one file system and makes the move durable. What
+// has the new name already is replaced.
 func (l *Layer) Rename(step fault.Point, from, to string) error {
-	if err := l.begin(step); err != nil {
-		return fmt.Errorf("rename %s: %w", from, err)
+	if err := l.rename(step, from, to); err != nil {
+		return fmt.Errorf("rename %s to %s: %w", from, to, err)
 	}
-	if err := call(); err != nil {
-		return fmt.Errorf("rename %s: %w", from, err)
-	}
-	if err := os.Rename(from, to); err != nil {
-		return fmt.Errorf("rename: %w", err)
-	}
-	if err := step.At(fault.During); err != nil {
-		return fmt.Errorf("rename %s: %w", from, err)
-	}
-	return l.end(step, filepath.Dir(to), Durable)
+	return nil
 }
 
-// Append adds data at the end of the file at path, which is made with 0600
-// when it is missing. A write cut short by a crash leaves a last line without
-// its line end; the reader passes over it.
-func (l *Layer) Append(step fault.Point, path string, data []byte, how Durability) (err error) {
+func (l *Layer) rename(step fault.Point, from, to string) error {
 	if err := l.begin(step); err != nil {
-		return fmt.Errorf("append to %s: %w", path, err)
+		return err
 	}
 	if err := call(); err != nil {
+		return err
+	}
+	if err := syscall.Rename(from, to); err != nil {
+		return err
+	}
+	l.trace(Op{Kind: OpRename, Path: from, To: to})
+	if err := step.At(fault.During); err != nil {
+		return err
+	}
+	dirs := []string{filepath.Dir(to)}
+	if dir := filepath.Dir(from); dir != dirs[0] {
+		dirs = append(dirs, dir) // or the old name may come back
+	}
+	return l.end(step, Durable, dirs...)
+}
+
+// Link gives the file at from a second name, instead of what had that name. It
+// is on the disk no later than what is done in the same folder after it.
+func (l *Layer) Link(step fault.Point, from, to string) error {
+	if err := l.link(step, from, to); err != nil {
+		return fmt.Errorf("link %s to %s: %w", from, to, err)
+	}
+	return nil
+}
+
+func (l *Layer) link(step fault.Point, from, to string) error {
+	if err := l.begin(step); err != nil {
+		return err
+	}
+	if err := call(); err != nil {
+		return err
+	}
+	if err := syscall.Unlink(to); err == nil {
+		l.trace(Op{Kind: OpRemove, Path: to})
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := step.At(fault.During); err != nil {
+		return err
+	}
+	if err := call(); err != nil {
+		return err
+	}
+	if err := syscall.Link(from, to); err != nil {
+		return err
+	}
+	l.trace(Op{Kind: OpLink, Path: from, To: to})
+	return l.end(step, Derived)
+}
+
+// Append adds data, which is whole lines, at the end of the file at path, which
+// is made with 0600 when it is missing. A last line that a crash left without
+// its end is ended first, so that it spoils no other; the reader passes over it.
+// After an error the file is as long as it was, if the disk allows that.
+func (l *Layer) Append(step fault.Point, path string, data []byte, how Durability) error {
+	if err := l.append(step, path, data, how); err != nil {
 		return fmt.Errorf("append to %s: %w", path, err)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	return nil
+}
+
+func (l *Layer) append(step fault.Point, path string, data []byte, how Durability) (err error) {
+	if err := l.begin(step); err != nil {
+		return err
+	}
+	if err := call(); err != nil {
+		return err
+	}
+	// Without O_NONBLOCK the open of a pipe waits for a reader.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if errors.Is(err, syscall.ELOOP) {
+		return ErrNotRegular
+	}
 	if err != nil {
-		return fmt.Errorf("append: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !fi.Mode().IsRegular() {
+		return ErrNotRegular
+	}
+	size := fi.Size()
+	if size > 0 {
+		var last [1]byte
+		if _, err := f.ReadAt(last[:], size-1); err != nil {
+			return err
+		}
+		if last[0] != '\n' {
+			data = append([]byte{'\n'}, data...)
+		}
+	}
+	if err := call(); err != nil {
+		return err
+	}
 	if _, err := f.Write(data); err != nil {
-		return fmt.Errorf("append: %w", err)
+		_ = f.Truncate(size) // two writers at once: the controller is the only one
+		return err
+	}
+	l.trace(Op{Kind: OpAppend, Path: path, Data: data})
+	if err := step.At(fault.During); err != nil {
+		return err
 	}
 	if how == Durable {
 		if err := l.sync(f); err != nil {
-			return fmt.Errorf("append to %s: %w", path, err)
+			return err
 		}
 	}
-	l.writes.Add(1)
-	return step.At(fault.After)
+	if size > 0 {
+		how = Derived // the name is there already
+	}
+	return l.end(step, how, filepath.Dir(path))
 }
 
 func (l *Layer) begin(step fault.Point) error {
@@ -187,13 +318,16 @@ func (l *Layer) begin(step fault.Point) error {
 	return step.At(fault.Before)
 }
 
-func (l *Layer) end(step fault.Point, dir string, how Durability) error {
-	if how == Durable { // the new name is the directory's data, not the file's
-		if err := call(); err != nil {
-			return fmt.Errorf("sync %s: %w", dir, err)
-		}
-		if err := syncDir(dir); err != nil {
-			return fmt.Errorf("sync %s: %w", dir, err)
+func (l *Layer) end(step fault.Point, how Durability, dirs ...string) error {
+	if how == Durable { // a new name is the directory's data, not the file's
+		for _, dir := range dirs {
+			if err := call(); err != nil {
+				return fmt.Errorf("sync %s: %w", dir, err)
+			}
+			if err := syncDir(dir); err != nil {
+				return fmt.Errorf("sync %s: %w", dir, err)
+			}
+			l.trace(Op{Kind: OpSyncDir, Path: dir})
 		}
 	}
 	l.writes.Add(1)
@@ -205,7 +339,11 @@ func (l *Layer) sync(f *os.File) error {
 		return err
 	}
 	l.syncs.Add(1)
-	return f.Sync()
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	l.trace(Op{Kind: OpSync, Path: f.Name()})
+	return nil
 }
 
 func call() error { return fault.Call() }
@@ -215,7 +353,9 @@ func syncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	err = d.Sync()
+	if err = d.Sync(); errors.Is(err, syscall.EINVAL) {
+		err = nil // a file system that has no such thing, and does not need it or cannot be helped
+	}
 	return errors.Join(err, d.Close())
 }
 
@@ -230,9 +370,9 @@ func createTemp(dir, base string, mode fs.FileMode) (*os.File, error) {
 		return nil, err
 	}
 	var b [8]byte
-	rand.Read(b[:]) //nolint:errcheck // never fails, by its contract
-	if len(base) > 200 {
-		base = base[:200] // the whole name must stay under 255 bytes
+	rand.Read(b[:])      //nolint:errcheck // never fails, by its contract
+	if len(base) > 200 { // the whole name must stay under 255 bytes
+		base = strings.ToValidUTF8(base[:200], "")
 	}
 	name := filepath.Join(dir, "."+base+".skc-"+hex.EncodeToString(b[:])+".tmp")
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode.Perm()&0o600)
@@ -295,10 +435,20 @@ func Read(path string, limit int64) (data []byte, err error) {
 	if fi.Size() > limit {
 		return nil, fmt.Errorf("read %s: %w: %d bytes, at most %d", path, ErrTooLarge, fi.Size(), limit)
 	}
-	data, err = io.ReadAll(io.LimitReader(f, limit+1))
+	// One byte more than it should have tells whether it has grown.
+	data = make([]byte, fi.Size()+1)
+	n, err := io.ReadFull(f, data)
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return data[:n:n], nil
+	case err != nil:
+		return nil, err
+	}
+	rest, err := io.ReadAll(io.LimitReader(f, max(0, limit+1-int64(n))))
 	if err != nil {
 		return nil, err
 	}
+	data = append(data, rest...)
 	if int64(len(data)) > limit {
 		return nil, fmt.Errorf("read %s: %w: more than %d bytes", path, ErrTooLarge, limit)
 	}
@@ -315,7 +465,7 @@ func MkdirPrivate(dir string) error {
 	if err := call(); err != nil {
 		return fmt.Errorf("make %s: %w", dir, err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := mkdirs(dir); err != nil {
 		return fmt.Errorf("make folder: %w", err)
 	}
 	fi, err := os.Lstat(dir)
@@ -332,6 +482,33 @@ func MkdirPrivate(dir string) error {
 		if err := os.Chmod(dir, 0o700); err != nil {
 			return fmt.Errorf("close %s to others: %w", dir, err)
 		}
+	}
+	return nil
+}
+
+// mkdirs is os.MkdirAll that makes what it made durable: a synced file in a
+// folder whose own name is lost is lost too.
+func mkdirs(dir string) error {
+	if _, err := os.Lstat(dir); err == nil {
+		return nil // as what, the caller looks at
+	}
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrNotExist) {
+		if parent := filepath.Dir(dir); parent != dir {
+			if err := mkdirs(parent); err != nil {
+				return err
+			}
+			err = os.Mkdir(dir, 0o700)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil // somebody was faster
+	case err != nil:
+		return err
+	}
+	if err := syncDir(filepath.Dir(dir)); !errors.Is(err, fs.ErrPermission) { // one that may be written and not read
+		return err
 	}
 	return nil
 }
