@@ -31,7 +31,9 @@ type Decoded struct {
 	// Line is where the document begins, from 1.
 	Line int
 	// Start and End are the bytes of the document in the file, without the
-	// marker lines around it.
+	// marker lines around it, so that the file without them has one document
+	// less. One that begins on its marker's line (--- {kind: Session}) begins
+	// after the marker and ends before the line end.
 	Start, End int
 }
 
@@ -48,7 +50,7 @@ func Decode(file string, data []byte) ([]Decoded, error) {
 	var problems []api.Problem
 	first := map[api.Key]int{}
 	for _, doc := range split(data) {
-		j := &judge{doc: doc}
+		j := &judge{doc: doc, told: map[spot]bool{}}
 		d, ok := j.decode(data[doc.start:doc.end])
 		problems = append(problems, j.problems...)
 		if len(problems) > maxProblems {
@@ -115,10 +117,12 @@ func (j *judge) decode(text []byte) (d Decoded, ok bool) {
 		j.add(begin, nil, "directives (%YAML, %TAG) are not allowed")
 		return d, false
 	}
+	text = jsonAsYAML(text)
 	var err error
 	if j.root, err = parseTree(text); err != nil {
-		line, message := yamlProblem(err)
-		j.add(max(line, begin), nil, message)
+		line, message := yamlProblem(err, text)
+		last := 1 + bytes.Count(bytes.TrimSpace(content), []byte("\n"))
+		j.add(min(max(line, begin), begin+last-1), nil, message)
 		return d, false
 	}
 	if j.root.Kind != yamlv3.MappingNode {
@@ -194,6 +198,14 @@ func (j *judge) add(line int, at *place, message string) {
 	j.tell(line, at.String(), message)
 }
 
+// addOnce tells the first problem of a sort, which is often one of thousands.
+func (j *judge) addOnce(line int, at *place, message string) {
+	if !j.told[spot{path: message}] {
+		j.add(line, at, message)
+		j.told[spot{path: message}] = true
+	}
+}
+
 // addPath tells a problem at a field.
 func (j *judge) addPath(path, message string) {
 	_, line, _ := find(j.root, path)
@@ -203,9 +215,6 @@ func (j *judge) addPath(path, message string) {
 func (j *judge) tell(line int, path, message string) {
 	if len(j.problems) > maxProblems || j.told[spot{line, path}] {
 		return
-	}
-	if j.told == nil {
-		j.told = map[spot]bool{}
 	}
 	j.told[spot{line, path}] = true
 	j.problems = append(j.problems, api.Problem{Line: j.fileLine(line), Path: path, Message: message})

@@ -2,7 +2,11 @@ package v1alpha1
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"strconv"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"skc.dev/skc/api"
@@ -30,19 +34,24 @@ func readable(data []byte) *api.Problem {
 	if i := bytes.IndexByte(data, 0); i >= 0 {
 		return &api.Problem{Line: lineAt(data, i), Message: "the file holds a NUL byte"}
 	}
-	if !utf8.Valid(data) {
-		i := 0
-		for i < len(data) {
-			r, n := utf8.DecodeRune(data[i:])
-			if r == utf8.RuneError && n == 1 {
-				break
-			}
-			i += n
+	for i := 0; i < len(data); {
+		r, n := rune(data[i]), 1
+		if r >= utf8.RuneSelf {
+			r, n = utf8.DecodeRune(data[i:])
 		}
-		return &api.Problem{Line: lineAt(data, i), Message: "the file is not UTF-8"}
+		switch {
+		case r == utf8.RuneError && n == 1:
+			return &api.Problem{Line: lineAt(data, i), Message: "the file is not UTF-8"}
+		case unicode.IsControl(r) && r != '\t' && r != '\n' && r != '\r' && r != nextLine:
+			return &api.Problem{Line: lineAt(data, i), Message: "the file holds a control character: in double quotes write it as \\xNN"}
+		}
+		i += n
 	}
 	return nil
 }
+
+// nextLine is a line end by YAML 1.1, though a control character.
+const nextLine = '\u0085'
 
 func lineAt(data []byte, offset int) int { return 1 + bytes.Count(data[:offset], []byte("\n")) }
 
@@ -58,6 +67,9 @@ func split(data []byte) []document {
 	}
 	open := document{start: begin, line: 1}
 	shut := func(end int) {
+		if open.start > begin && data[open.start-1] != '\n' && end > open.start && data[end-1] == '\n' {
+			end-- // the line end belongs to the marker, which stays when the document is taken out
+		}
 		open.end = end
 		if !blank(data[open.start:end]) {
 			docs = append(docs, open)
@@ -106,4 +118,46 @@ func firstContent(text []byte) []byte {
 		text = rest
 	}
 	return nil
+}
+
+// jsonAsYAML rewrites the two escapes of JSON that the YAML readers do not take,
+// \/ and the halves of a character above U+FFFF, by what they stand for. Lines stay. Text
+// that is not JSON is left as it is.
+func jsonAsYAML(text []byte) []byte {
+	if !bytes.Contains(text, []byte(`\`)) || !json.Valid(text) {
+		return text
+	}
+	out := make([]byte, 0, len(text))
+	for i := 0; i < len(text); {
+		if text[i] != '\\' { // in JSON a backslash is always the begin of an escape
+			out = append(out, text[i])
+			i++
+			continue
+		}
+		if text[i+1] == '/' {
+			out = append(out, '/')
+			i += 2
+			continue
+		}
+		if r := utf16.DecodeRune(escaped(text[i:]), escaped(text[min(i+6, len(text)):])); r != utf8.RuneError {
+			out = utf8.AppendRune(out, r)
+			i += 12
+			continue
+		}
+		out = append(out, text[i], text[i+1])
+		i += 2
+	}
+	return out
+}
+
+// escaped is the number of a \uXXXX that text begins with, else -1.
+func escaped(text []byte) rune {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
 }

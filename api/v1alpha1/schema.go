@@ -96,7 +96,9 @@ func (j *judge) checkSchema(ctx context.Context, k *kind, object map[string]any)
 	for _, err := range result.Errors {
 		e, ok := err.(*openapierrors.Validation)
 		if !ok {
-			j.addPath("", "is refused by the schema")
+			if len(j.problems) == 0 {
+				j.addPath("", "is refused by the schema")
+			}
 			continue
 		}
 		path := strings.TrimPrefix(e.Name, ".")
@@ -254,22 +256,28 @@ func didYouMean[T any](wrong string, known map[string]T) string {
 	return ": did you mean " + best + "?"
 }
 
-// editDistance counts the letters to add, drop or change.
+// editDistance counts the letters to add, drop, change, or swap with the next.
 func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for i := range row {
-		row[i] = i
+	rows := [3][]int{}
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+	}
+	before, last, row := rows[0], rows[1], rows[2]
+	for k := range row {
+		row[k] = k
 	}
 	for i := range len(a) {
-		diagonal := row[0]
+		before, last, row = last, row, before
 		row[0] = i + 1
 		for k := range len(b) {
 			cost := 1
 			if a[i] == b[k] {
 				cost = 0
 			}
-			next := min(row[k+1]+1, row[k]+1, diagonal+cost)
-			diagonal, row[k+1] = row[k+1], next
+			row[k+1] = min(last[k+1]+1, row[k]+1, last[k]+cost)
+			if i > 0 && k > 0 && a[i] == b[k-1] && a[i-1] == b[k] {
+				row[k+1] = min(row[k+1], before[k-1]+1)
+			}
 		}
 	}
 	return row[len(b)]

@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+const noAlias = "aliases are not allowed: write the value out"
+
 // maxNesting is how deep lists and mappings may lie in one another.
 const maxNesting = 64
 
@@ -51,12 +53,13 @@ var (
 	errNotYAML      = errors.New("this is not YAML")
 	errHiddenMarker = errors.New("a document marker must stand on a line of its own")
 
+	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
 	yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 )
 
 // yamlProblem is what the parser said: the line in the text (0 when unknown)
 // and a message that is known to hold none of the text.
-func yamlProblem(err error) (line int, message string) {
+func yamlProblem(err error, text []byte) (line int, message string) {
 	if errors.Is(err, errNotYAML) || errors.Is(err, errHiddenMarker) {
 		return 0, err.Error()
 	}
@@ -65,10 +68,13 @@ func yamlProblem(err error) (line int, message string) {
 		return 0, errNotYAML.Error()
 	}
 	line, _ = strconv.Atoi(m[1])
-	switch {
-	case strings.Contains(m[2], "anchor"): // the only text of the parser that quotes the document
-		return line, "aliases are not allowed: write the value out"
-	case !parserMessage.MatchString(m[2]):
+	if unknown := unknownAnchor.FindStringSubmatch(m[2]); unknown != nil { // the only text that quotes the document
+		if i := bytes.Index(text, []byte("*"+unknown[1])); i >= 0 {
+			line = lineAt(text, i)
+		}
+		return line, noAlias
+	}
+	if !parserMessage.MatchString(m[2]) {
 		return line, errNotYAML.Error()
 	}
 	if grammarMessage.MatchString(m[2]) {
@@ -148,17 +154,17 @@ func (p *place) String() string {
 // After it, reading the value costs no more than the text is long.
 func (j *judge) checkTree(n *yamlv3.Node, at *place, depth int) {
 	if depth > maxNesting {
-		j.add(n.Line, at, fmt.Sprintf("nested deeper than %d levels", maxNesting))
+		j.addOnce(n.Line, at, fmt.Sprintf("nested deeper than %d levels", maxNesting))
 		return
 	}
 	switch {
 	case n.Kind == yamlv3.AliasNode:
-		j.add(n.Line, at, "aliases are not allowed: write the value out")
+		j.addOnce(n.Line, at, noAlias)
 		return
 	case n.Anchor != "":
-		j.add(n.Line, at, "anchors are not allowed")
+		j.addOnce(n.Line, at, "anchors are not allowed")
 	case n.Style&yamlv3.TaggedStyle != 0:
-		j.add(n.Line, at, "tags are not allowed: for text use quotes")
+		j.addOnce(n.Line, at, "tags are not allowed: for text use quotes")
 	}
 	switch n.Kind {
 	case yamlv3.MappingNode:
@@ -167,7 +173,7 @@ func (j *judge) checkTree(n *yamlv3.Node, at *place, depth int) {
 			k, v := n.Content[i], n.Content[i+1]
 			child := &place{up: at, key: shownKey(k, v)}
 			if k.Anchor != "" || k.Style&yamlv3.TaggedStyle != 0 {
-				j.add(k.Line, at, "a key may have no anchor and no tag")
+				j.addOnce(k.Line, at, "a key may have no anchor and no tag")
 				continue
 			}
 			if k.Kind != yamlv3.ScalarNode || !textKey(k) {
@@ -175,7 +181,7 @@ func (j *judge) checkTree(n *yamlv3.Node, at *place, depth int) {
 				continue
 			}
 			if k.Value == "<<" {
-				j.add(k.Line, at, "merge keys are not allowed: write the fields out")
+				j.addOnce(k.Line, at, "merge keys are not allowed: write the fields out")
 				continue
 			}
 			if first, ok := lines[k.Value]; ok {
