@@ -12,6 +12,8 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"skc.dev/skc/effects"
 )
 
@@ -29,4 +31,14 @@ func Alive(id effects.ProcessID) (bool, error) {
 		return false, err
 	}
 	return started == id.StartTime, nil
+}
+
+// Signal sends sig to exactly this process; one that ended meanwhile is a
+// success. A pid below 2 is refused: those are init and whole groups.
+func Signal(id effects.ProcessID, sig unix.Signal) error {
+	err := send(id, sig)
+	if errors.Is(err, effects.ErrNotFound) {
+		return nil
+	}
+	return err
 }
