@@ -57,7 +57,7 @@ func (s *Store) Apply(ctx context.Context, d Desired) error {
 // write. changed tells a difference that reconcilers must see.
 func (s *Store) desired(cur *version, d Desired) (next *version, how files.Durability, changed bool) {
 	annotations := userAnnotations(d.Object.GetAnnotations())
-	next = &version{key: api.KeyOf(d.Object), obj: d.Object.DeepCopyObject().(api.Object), rawSpec: bytes.Clone(d.RawSpec), source: d.Source}
+	next = &version{key: api.KeyOf(d.Object), obj: copyOf(d.Object), rawSpec: bytes.Clone(d.RawSpec), source: d.Source}
 	switch {
 	case cur == nil:
 		next.meta = metav1.ObjectMeta{
@@ -73,7 +73,7 @@ func (s *Store) desired(cur *version, d Desired) (next *version, how files.Durab
 		how, changed = files.Durable, true
 	default:
 		cur.meta.DeepCopyInto(&next.meta)
-		statusOf(next.obj).Set(statusOf(cur.obj.DeepCopyObject().(api.Object)))
+		statusOf(next.obj).Set(statusOf(copyOf(cur.obj)))
 		newSpec := !bytes.Equal(cur.rawSpec, d.RawSpec)
 		if newSpec {
 			next.meta.Generation++

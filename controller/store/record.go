@@ -140,10 +140,12 @@ func (v *version) next() *version {
 	n := &version{key: v.key, rawSpec: v.rawSpec, source: v.source}
 	v.meta.DeepCopyInto(&n.meta)
 	if v.obj != nil {
-		n.obj = v.obj.DeepCopyObject().(api.Object)
+		n.obj = copyOf(v.obj)
 	}
 	return n
 }
+
+func copyOf(o api.Object) api.Object { return o.DeepCopyObject().(api.Object) }
 
 // userAnnotations is what a user's file may set.
 func userAnnotations(a map[string]string) map[string]string {

@@ -212,7 +212,7 @@ func (s *Store) Get(ctx context.Context, key api.Key) (api.Object, error) {
 	if v.obj == nil {
 		return nil, fmt.Errorf("%s: %w", key, effects.ErrNotFound)
 	}
-	return v.obj.DeepCopyObject().(api.Object), nil
+	return copyOf(v.obj), nil
 }
 
 // List is Objects.List.
@@ -229,7 +229,7 @@ func (s *Store) List(ctx context.Context, kind string) ([]api.Object, error) {
 			return nil, err
 		}
 		if v.obj != nil {
-			out = append(out, v.obj.DeepCopyObject().(api.Object))
+			out = append(out, copyOf(v.obj))
 		}
 	}
 	return out, nil
@@ -296,7 +296,7 @@ func (s *Store) Update(ctx context.Context, before, after api.Object) error {
 		}
 		next := cur.next()
 		next.meta.Finalizers = slices.Clone(after.GetFinalizers())
-		statusOf(next.obj).Set(statusOf(after.DeepCopyObject().(api.Object)))
+		statusOf(next.obj).Set(statusOf(copyOf(after)))
 		if err := s.write(ctx, e, next, how); err != nil {
 			return fmt.Errorf("update %s: %w", key, err)
 		}
