@@ -101,10 +101,11 @@ func ParseLaunchID(name string) (LaunchID, bool) {
 // NewTmuxSession is what a tmux session is made of. No text of the user is in
 // it: the name is a checked one, and the program is named by its launch file.
 type NewTmuxSession struct {
+	// Name for people: a label of RFC 1123, or two joined by a slash (namespace/name).
 	Name         string
 	Columns      int
 	Rows         int
-	HistoryLimit int
+	HistoryLimit int // lines
 	Launch       LaunchID
 }
 

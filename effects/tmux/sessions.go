@@ -15,15 +15,8 @@ import (
 	"skc.dev/skc/effects/process"
 )
 
-// Create says what Client.Create makes.
-type Create struct {
-	// Name of the tmux session, for people: a label of RFC 1123, or two joined by
-	// a slash (namespace/name).
-	Name          string
-	Columns, Rows int
-	HistoryLimit  int // lines
-	Launch        effects.LaunchID
-}
+// Create is what a session is made of.
+type Create = effects.NewTmuxSession
 
 const maxSide = 10000 // of a terminal, as tmux has it
 
@@ -35,7 +28,7 @@ var (
 // ErrInvalid is matched when the arguments can never work.
 var ErrInvalid = errors.New("invalid argument")
 
-func (cr Create) validate() error {
+func validate(cr Create) error {
 	switch {
 	case !namePattern.MatchString(cr.Name):
 		return fmt.Errorf("%w: session name %q: must be RFC 1123 labels, as name or namespace/name", ErrInvalid, cr.Name)
@@ -72,7 +65,7 @@ func (c *Client) start(l effects.LaunchID) string {
 // effects.ErrUnavailable when tmux cannot be run, and effects.ErrUnreachable
 // when nobody knows whether the session was made: look before the next try.
 func (c *Client) Create(ctx context.Context, cr Create) (effects.TmuxPane, error) {
-	if err := cr.validate(); err != nil {
+	if err := validate(cr); err != nil {
 		return effects.TmuxPane{}, fmt.Errorf("create tmux session: %w", err)
 	}
 	pane, err := c.create(ctx, cr)
