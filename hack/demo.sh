@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# A demo in a folder of its own: `up` starts a controller with the sample
+# sessions and waits until they are Ready; `down` ends and removes all of it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bin=$PWD/bin
+# A short path: the kernel takes about a hundred bytes for a socket.
+demo=${SKC_DEMO:-/tmp/skc-demo}
+export SKC_HOME=$demo/home
+ctl() { "$bin/skcctl" "$@"; }
+
+running() { [ -s "$demo/skcd.pid" ] && kill -0 "$(cat "$demo/skcd.pid")" 2>/dev/null; }
+
+up() {
+	mkdir -p -m 700 "$demo"
+	if running; then
+		echo "the demo is up already"
+	else
+		mkdir -p "$SKC_HOME/spool"
+		"$bin/skcd" >"$demo/skcd.log" 2>&1 </dev/null &
+		echo $! >"$demo/skcd.pid"
+		disown
+	fi
+	ctl apply -f config/samples
+	if ! ctl wait --for=condition=Ready session --all --timeout=60s; then
+		ctl get
+		tail -n 20 "$demo/skcd.log" >&2
+		exit 1
+	fi
+	echo
+	ctl get
+	cat <<TXT
+
+Try it (SKC_HOME says which skc is meant):
+  export SKC_HOME=$SKC_HOME PATH=$bin:\$PATH
+  skcctl attach shell            # leave with Ctrl-b d; the session goes on
+  skcctl logs log-reader
+  skcctl describe session worker
+  kill -9 $(cat "$demo/skcd.pid")                  # the controller; no session notices
+  make demo                      # starts it again, and it adopts them all
+  make demo-down                 # ends and removes everything
+TXT
+}
+
+down() {
+	[ -d "$demo" ] || { echo "there is no demo"; return; }
+	if [ -d "$SKC_HOME/state" ]; then
+		running || { "$bin/skcd" >>"$demo/skcd.log" 2>&1 </dev/null & echo $! >"$demo/skcd.pid"; disown; }
+		ctl delete session --all --wait --timeout=60s || true
+	fi
+	if running; then
+		local pid
+		pid=$(cat "$demo/skcd.pid")
+		kill "$pid"
+		while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+	fi
+	[ -S "$SKC_HOME/run/tmux.sock" ] && tmux -S "$SKC_HOME/run/tmux.sock" kill-server 2>/dev/null || true
+	rm -rf "$demo"
+	echo "the demo is gone"
+}
+
+case "${1:-}" in
+up) up ;;
+down) down ;;
+*) echo "usage: $0 up|down" >&2; exit 2 ;;
+esac
