@@ -115,10 +115,15 @@ const anchorName = "_anchor"
 
 // connect starts the control client. It makes the anchor again when a user
 // took it away; -N keeps it from starting a server.
-func (c *Client) connect(note func(string)) (*conn, error) {
-	// The context is not passed on: the client ends by close, which waits for it.
-	cmd := tmuxCommand(context.Background(), c.o.Tmux, c.o.Socket, "-N", "-C",
-		"new-session", "-A", "-s", anchorName, "-f", "no-output,ignore-size", "-x", "80", "-y", "24", "--", "/bin/true", anchorName)
+func (c *Client) connect() (*conn, error) {
+	return c.client(c.note, "new-session", "-A", "-s", anchorName, "-f", "no-output,ignore-size",
+		"-x", "80", "-y", "24", "--", "/bin/true", anchorName)
+}
+
+// client starts a control client that attaches by args. It ends by close, not
+// by a context, so that it is always waited for.
+func (c *Client) client(note func(string), args ...string) (*conn, error) {
+	cmd := tmuxCommand(context.Background(), c.o.Tmux, c.o.Socket, append([]string{"-N", "-C"}, args...)...)
 	cn := &conn{
 		c: c, cmd: cmd, note: note,
 		slots:  make(chan struct{}, c.o.Window),

@@ -2,13 +2,13 @@ package tmux
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"skc.dev/skc/effects"
+	"skc.dev/skc/effects/process"
 )
 
 // deathQueue holds programs that the kernel said are dead. It never blocks the
@@ -117,10 +117,8 @@ func (c *Client) ask(ctx context.Context, waiting map[string]death) {
 	if ph != up {
 		return // the look after the next connect tells
 	}
-	if err := signal(server.ProcessID, unix.SIGCHLD); err != nil {
-		if !errors.Is(err, effects.ErrNotFound) {
-			c.o.Log.Error(err, "tell the tmux server of a death")
-		}
+	if err := process.Signal(server.ProcessID, unix.SIGCHLD); err != nil {
+		c.o.Log.Error(err, "tell the tmux server of a death")
 		return
 	}
 	if len(waiting) > 1 {

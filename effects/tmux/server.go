@@ -40,6 +40,9 @@ var serverOptions = [][]string{
 	{"set-option", "-gw", "allow-rename", "off"},
 	{"set-option", "-gw", "scroll-on-clear", "on"}, // respawn puts the last screen into the history
 	{"set-option", "-gw", "window-size", "latest"},
+	// Pasting into a dead pane ends tmux 3.3a with all its sessions, so the key
+	// for it asks first.
+	{"bind-key", "]", "if-shell", "-F", "#{pane_dead}", "", "paste-buffer -p"},
 }
 
 // recordPath is where the server's process is written down, so that a server
@@ -188,7 +191,10 @@ func (c *Client) heal(ctx context.Context, id effects.ProcessID) error {
 	again := c.o.Clock.NewTimer(healEvery)
 	defer again.Stop()
 	for {
-		if err := signal(id, unix.SIGUSR1); err != nil {
+		if alive, err := process.Alive(id); err != nil || !alive {
+			return errors.Join(err, errEnded)
+		}
+		if err := process.Signal(id, unix.SIGUSR1); err != nil {
 			return err
 		}
 		for range 10 { // one signal, then some looks
@@ -208,21 +214,6 @@ func (c *Client) heal(ctx context.Context, id effects.ProcessID) error {
 }
 
 const healEvery = 10 * time.Millisecond
-
-// signal signals exactly this process.
-func signal(id effects.ProcessID, sig unix.Signal) error {
-	alive, err := process.Alive(id)
-	if err != nil {
-		return err
-	}
-	if !alive || id.PID < 2 {
-		return fmt.Errorf("process %d: %w", id.PID, effects.ErrNotFound)
-	}
-	if err := unix.Kill(id.PID, sig); err != nil {
-		return fmt.Errorf("send %s to process %d: %w", unix.SignalName(sig), id.PID, err)
-	}
-	return nil
-}
 
 // startServer starts the server and writes it down. It is called only when it
 // is proved that there is none.
@@ -339,7 +330,7 @@ func (c *Client) attach(ctx context.Context, f found) error {
 	}
 	defer c.o.Processes.Unwatch(f.ProcessID)
 	inode, _ := files.Identity(c.o.Socket, false) // empty never equals: looked at again at the first heartbeat
-	cn, err := c.connect(c.note)
+	cn, err := c.connect()
 	if err != nil {
 		return err
 	}
@@ -504,7 +495,7 @@ func (c *Client) checkSocket(ctx context.Context, server effects.TmuxServer, pro
 	}
 	if p, err := c.dial(ctx); err != nil || p.pid != server.PID {
 		if err := c.heal(ctx, server.ProcessID); err != nil {
-			if !errors.Is(err, effects.ErrNotFound) && ctx.Err() == nil {
+			if !errors.Is(err, errEnded) && ctx.Err() == nil {
 				c.o.Log.Error(err, "heal the tmux socket")
 			}
 			return ""

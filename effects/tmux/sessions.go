@@ -28,7 +28,9 @@ var (
 // ErrInvalid is matched when the arguments can never work.
 var ErrInvalid = errors.New("invalid argument")
 
-func validate(cr Create) error {
+// Validate matches ErrInvalid when tmux could never make this session as it is
+// written.
+func Validate(cr Create) error {
 	switch {
 	case !namePattern.MatchString(cr.Name):
 		return fmt.Errorf("%w: session name %q: must be RFC 1123 labels, as name or namespace/name", ErrInvalid, cr.Name)
@@ -65,7 +67,7 @@ func (c *Client) start(l effects.LaunchID) string {
 // effects.ErrUnavailable when tmux cannot be run, and effects.ErrUnreachable
 // when nobody knows whether the session was made: look before the next try.
 func (c *Client) Create(ctx context.Context, cr Create) (effects.TmuxPane, error) {
-	if err := validate(cr); err != nil {
+	if err := Validate(cr); err != nil {
 		return effects.TmuxPane{}, fmt.Errorf("create tmux session: %w", err)
 	}
 	pane, err := c.create(ctx, cr)
