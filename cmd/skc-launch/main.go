@@ -1,0 +1,20 @@
+// Command skc-launch is what tmux starts in a pane: it becomes the user's
+// program as its launch file says. It is not for people to call. See package
+// child for what it does and for its exit codes.
+package main
+
+import (
+	"os"
+	"syscall"
+
+	"skc.dev/skc/effects/launch/child"
+	"skc.dev/skc/effects/launch/plan"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		_, _ = os.Stderr.WriteString("usage: skc-launch FILE\n")
+		os.Exit(plan.ExitLauncher)
+	}
+	os.Exit(child.Run(os.Args[1], syscall.Environ()))
+}
