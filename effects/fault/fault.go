@@ -5,13 +5,13 @@
 //
 // A test build reads SKC_FAULT: comma-separated items of the form
 //
-//	<point>:<before|during|after>=<action>[@n]   the n-th time (1 when left out)
-//	<point>=<action>[@n]                         short for <point>:after
-//	calls=<errno>@n                              the n-th call of the file layer
+//	<point>:<before|during|after>=<action>[@n|@n+]   the n-th time (1 when left out), or from then on
+//	<point>=<action>[@n|@n+]                         short for <point>:after
+//	calls=<action>[@n|@n+]                           the n-th call of the file layer
 //
-// where action is kill (SIGKILL to itself), EIO, ENOSPC, EMFILE, EROFS, or a
-// duration to hold for, as 200ms. An errno at :before or :during is returned as
-// the step's error.
+// where action is kill (SIGKILL to itself), EIO, ENOSPC, EMFILE, EROFS, EDQUOT,
+// or a duration to hold for, as 200ms. An errno is returned as the step's
+// error: at :before nothing was done yet, at :after all of it was.
 package fault
 
 // Phase is the place within a step.

@@ -19,51 +19,42 @@ const Enabled = true
 // Point is one named step.
 type Point struct{ name string }
 
+// rule is what happens at one place.
 type rule struct {
-	action string
-	nth    int64
+	action  func() error
+	nth     int64
+	forEver bool // from the nth time on
+	hits    int64
 }
 
+// callsPlace is the place of every call of the file layer.
+const callsPlace = "calls"
+
 var (
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
 	points []string
-	rules  map[string]rule
-	hits   = map[string]int64{}
-	calls  int64
+	rules  map[string]*rule // nil until SKC_FAULT was read
 )
 
 // New names a step. Call it from a package variable, so that List is complete.
 func New(name string) Point {
 	mu.Lock()
 	defer mu.Unlock()
+	for _, p := range points {
+		if p == name {
+			panic("two fault points are called " + name)
+		}
+	}
 	points = append(points, name)
 	return Point{name}
 }
 
 // At marks that the step has come to this place, and does what SKC_FAULT asks
 // for it.
-func (p Point) At(phase Phase) error {
-	mu.Lock()
-	r, n := match(p.name + ":" + string(phase))
-	mu.Unlock()
-	if n == 0 || n != r.nth {
-		return nil
-	}
-	return act(r.action)
-}
+func (p Point) At(phase Phase) error { return hit(p.name + ":" + string(phase)) }
 
-// Call counts one call of the file layer and fails it when SKC_FAULT asks for it.
-func Call() error {
-	mu.Lock()
-	load()
-	calls++
-	n, r := calls, rules["calls"]
-	mu.Unlock()
-	if r.nth != n {
-		return nil
-	}
-	return act(r.action)
-}
+// Call counts one call of the file layer and does what SKC_FAULT asks for it.
+func Call() error { return hit(callsPlace) }
 
 // List is every place of every step, sorted.
 func List() []string {
@@ -79,69 +70,95 @@ func List() []string {
 	return all
 }
 
-// match counts a hit of place and returns its rule and the count; 0 when no
-// rule names it.
-func match(place string) (rule, int64) {
-	load()
-	r, ok := rules[place]
-	if !ok {
-		return rule{}, 0
-	}
-	hits[place]++
-	return r, hits[place]
-}
-
-func load() {
-	if rules != nil {
-		return
-	}
-	rules = map[string]rule{}
-	for _, item := range strings.Split(os.Getenv("SKC_FAULT"), ",") {
+// Set replaces what SKC_FAULT asks for, and counts anew. Tests in process use
+// it; only this build has it.
+func Set(spec string) error {
+	parsed := map[string]*rule{}
+	for _, item := range strings.Split(spec, ",") {
 		if item == "" {
 			continue
 		}
-		place, action, ok := strings.Cut(item, "=")
-		if !ok {
-			fail(item)
+		place, r, err := parse(item)
+		if err != nil {
+			return err
 		}
-		nth := int64(1)
-		if a, n, ok := strings.Cut(action, "@"); ok {
-			v, err := strconv.ParseInt(n, 10, 64)
-			if err != nil {
-				fail(item)
-			}
-			action, nth = a, v
-		}
-		if place != "calls" && !strings.Contains(place, ":") {
-			place += ":after"
-		}
-		rules[place] = rule{action, nth}
+		parsed[place] = r
 	}
-}
-
-func fail(item string) {
-	fmt.Fprintf(os.Stderr, "SKC_FAULT: %q is not <point>:<phase>=<action>[@n]\n", item)
-	os.Exit(2)
-}
-
-func act(action string) error {
-	switch action {
-	case "kill":
-		_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
-		select {} // the signal is on its way; nothing more may happen
-	case "EIO":
-		return syscall.EIO
-	case "ENOSPC":
-		return syscall.ENOSPC
-	case "EMFILE":
-		return syscall.EMFILE
-	case "EROFS":
-		return syscall.EROFS
-	}
-	d, err := time.ParseDuration(action)
-	if err != nil {
-		fail(action)
-	}
-	time.Sleep(d)
+	mu.Lock()
+	defer mu.Unlock()
+	rules = parsed
 	return nil
+}
+
+// hit counts one time at a place and does what is asked for it.
+func hit(place string) error {
+	mu.Lock()
+	if rules == nil {
+		mu.Unlock()
+		if err := Set(os.Getenv("SKC_FAULT")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(2) // a test that injects nothing would pass for the wrong reason
+		}
+		mu.Lock()
+	}
+	r := rules[place]
+	due := false
+	if r != nil {
+		r.hits++
+		due = r.hits == r.nth || r.forEver && r.hits > r.nth
+	}
+	mu.Unlock()
+	if !due {
+		return nil
+	}
+	return r.action()
+}
+
+func parse(item string) (place string, r *rule, err error) {
+	bad := fmt.Errorf("SKC_FAULT: %q is not <point>:<before|during|after>=<action>[@n|@n+]", item)
+	place, text, ok := strings.Cut(item, "=")
+	if !ok {
+		return "", nil, bad
+	}
+	r = &rule{nth: 1}
+	text, nth, counted := strings.Cut(text, "@")
+	if counted {
+		nth, r.forEver = strings.CutSuffix(nth, "+")
+		if r.nth, err = strconv.ParseInt(nth, 10, 64); err != nil || r.nth < 1 {
+			return "", nil, bad
+		}
+	}
+	if r.action, ok = action(text); !ok {
+		return "", nil, bad
+	}
+	if place == callsPlace {
+		return place, r, nil
+	}
+	name, phase, ok := strings.Cut(place, ":")
+	if !ok {
+		phase = string(After)
+	}
+	switch Phase(phase) {
+	case Before, During, After:
+		return name + ":" + phase, r, nil
+	}
+	return "", nil, bad
+}
+
+var errnos = map[string]syscall.Errno{
+	"EIO": syscall.EIO, "ENOSPC": syscall.ENOSPC, "EMFILE": syscall.EMFILE, "EROFS": syscall.EROFS, "EDQUOT": syscall.EDQUOT,
+}
+
+func action(text string) (func() error, bool) {
+	if text == "kill" {
+		return func() error {
+			_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
+			select {} // the signal is on its way; nothing more may happen
+		}, true
+	}
+	if errno, ok := errnos[text]; ok {
+		return func() error { return errno }, true
+	}
+	d, err := time.ParseDuration(text)
+	return func() error { time.Sleep(d); return nil }, err == nil
 }
