@@ -1,3 +1,9 @@
+// The runtime reads how many processors its cgroup allows and looks again every
+// now and then: a tenth of the launcher's whole life, for one thread of work.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // Command skc-launch is what tmux starts in a pane: it becomes the user's
 // program as its launch file says. It is not for people to call. See package
 // child for what it does and for its exit codes.
