@@ -30,3 +30,10 @@ func resourceName(name string) bool {
 	}
 	return false
 }
+
+// Hidden tells whether a file or folder of that name is passed over. It is for
+// commands that read a folder as the spool does, as is ResourceName.
+func Hidden(name string) bool { return hidden(name) }
+
+// ResourceName tells whether a file of that name is read.
+func ResourceName(name string) bool { return resourceName(name) }

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"skc.dev/skc/api"
+	"skc.dev/skc/effects"
+)
+
+// Exit codes. Scripts match them: a number keeps its meaning.
+// docs/exit-codes.md and "skcctl help exit-codes" are made of exitCodes.
+const (
+	exitOK            = 0
+	exitFailure       = 1
+	exitUsage         = 2
+	exitInvalid       = 3
+	exitNotFound      = 4
+	exitTimeout       = 5
+	exitNotRunning    = 6
+	exitConflict      = 7
+	exitDeleted       = 8
+	exitNotInTerminal = 9
+	exitInterrupted   = 130
+)
+
+var exitCodes = []struct {
+	code    int
+	name    string
+	meaning string
+}{
+	{exitOK, "OK", "What was asked for is done, or was so already."},
+	{exitFailure, "Failure", "Something failed: a file that cannot be written, a tmux that does not answer. The message says what to do."},
+	{exitUsage, "Usage", "The command line is wrong: an unknown verb or flag, a missing argument, a name that no object can have. Nothing was done."},
+	{exitInvalid, "InvalidInput", "A file is refused. The messages are those of the spool: file, line, field. Nothing was changed."},
+	{exitNotFound, "NotFound", "There is no such object, neither in the spool nor in the state."},
+	{exitTimeout, "Timeout", "The time given by --timeout is over and the condition is not met."},
+	{exitNotRunning, "ControllerNotRunning", "No skcd owns this home, so what is waited for cannot happen."},
+	{exitConflict, "Conflict", "What is there stands in the way: two files define the object, or a file holds something else."},
+	{exitDeleted, "Deleted", "The object was deleted while a condition of it was waited for."},
+	{exitNotInTerminal, "NoTerminal", "The session has no terminal that can be used now: it does not run, or attach was called without a terminal."},
+	{exitInterrupted, "Interrupted", "Ctrl-C, or another signal to end."},
+}
+
+var (
+	errUsage      = errors.New("wrong usage")
+	errTimeout    = errors.New("timed out")
+	errNotRunning = errors.New("skcd is not running for this home")
+	errDeleted    = errors.New("deleted while waiting")
+	errNoTerminal = errors.New("no terminal")
+)
+
+// usageError is a wrong command line. The message is complete; the help of the
+// command is pointed to when it is printed.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string   { return e.err.Error() }
+func (e *usageError) Unwrap() []error { return []error{errUsage, e.err} }
+
+// exitCode is the code for err. Of several joined errors the most telling one
+// counts: that the input is wrong before that something was not there.
+func exitCode(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if _, ok := api.AsInvalidSpec(err); ok {
+		return exitInvalid
+	}
+	for _, m := range []struct {
+		err  error
+		code int
+	}{
+		{errUsage, exitUsage},
+		{effects.ErrConflict, exitConflict},
+		{errDeleted, exitDeleted},
+		{errTimeout, exitTimeout},
+		{errNotRunning, exitNotRunning},
+		{errNoTerminal, exitNotInTerminal},
+		{effects.ErrNotFound, exitNotFound},
+		{context.Canceled, exitInterrupted},
+	} {
+		if errors.Is(err, m.err) {
+			return m.code
+		}
+	}
+	return exitFailure
+}
