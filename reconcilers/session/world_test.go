@@ -1,0 +1,382 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"skc.dev/skc/api"
+	"skc.dev/skc/api/v1alpha1"
+	"skc.dev/skc/controller/store"
+	"skc.dev/skc/effects"
+	"skc.dev/skc/effects/files"
+	"skc.dev/skc/effects/tmux/tmuxtest"
+	"skc.dev/skc/effects/workspace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var web = api.Key{Kind: v1alpha1.KindSession, Namespace: v1alpha1.DefaultNamespace, Name: "web"}
+
+// world is a Session's whole surroundings: the real store on real files, real
+// folders, and a tmux and processes that a test acts on.
+type world struct {
+	t     *testing.T
+	clock *clocktesting.FakeClock
+	store *store.Store
+	mux   *tmuxtest.Fake
+	procs *fakeProcesses
+	calls *injector
+	r     *Reconciler
+
+	launcher *fakeLauncher
+	prober   *fakeProber
+	events   *fakeRecorder
+	work     string
+}
+
+// injector fails the nth call of any effect: before it acts, or after.
+type injector struct {
+	mu    sync.Mutex
+	n, at int
+	after bool
+}
+
+var errInjected = errors.New("injected")
+
+func (i *injector) around(act func() error) error {
+	i.mu.Lock()
+	i.n++
+	hit := i.n == i.at
+	i.mu.Unlock()
+	if hit && !i.after {
+		return errInjected
+	}
+	err := act()
+	if hit && err == nil {
+		return errInjected
+	}
+	return err
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{
+		t: t, clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)),
+		mux: tmuxtest.NewFake(), calls: &injector{}, work: filepath.Join(t.TempDir(), "work"),
+		prober: &fakeProber{}, events: &fakeRecorder{},
+	}
+	t.Cleanup(w.mux.Close)
+	w.openStore(t.TempDir())
+	w.procs = &fakeProcesses{w: w, extra: map[string][]fakeProcess{}}
+	w.launcher = &fakeLauncher{w: w, written: map[effects.LaunchID]effects.Launch{}, failures: map[effects.LaunchID]*effects.LaunchFailure{}}
+	w.restartController()
+	return w
+}
+
+func (w *world) openStore(dir string) {
+	s, err := store.Open(w.t.Context(), store.Options{Dir: dir, Files: &files.Layer{}, Clock: w.clock, Log: logr.Discard()})
+	must(w.t, err)
+	w.store = s
+}
+
+// restartController begins with a new Reconciler, which remembers nothing.
+func (w *world) restartController() {
+	w.r = &Reconciler{
+		Store: failingStore{store.For[*v1alpha1.Session](w.store, v1alpha1.KindSession), w.calls},
+		Mux:   failingMux{w.mux, w.calls}, Launcher: w.launcher, Processes: w.procs, Folders: workspace.Folders{},
+		Prober: w.prober, Recorder: w.events, Clock: w.clock, Enqueue: func(api.Key) {}, Jitter: func() float64 { return 0 },
+		UserHome: w.work, BootID: "boot-1", Since: w.clock.Now(),
+	}
+}
+
+// spec is a Session that runs for ever.
+func (w *world) spec(edit ...func(*v1alpha1.SessionSpec)) v1alpha1.SessionSpec {
+	s := v1alpha1.SessionSpec{
+		Target:  v1alpha1.SessionTarget{PlainDir: &v1alpha1.PathTarget{Path: v1alpha1.Path(w.work)}},
+		Command: []string{"sleep", "600"}, DesiredState: v1alpha1.DesiredRunning, RestartPolicy: v1alpha1.RestartOnFailure,
+	}
+	for _, e := range edit {
+		e(&s)
+	}
+	return s
+}
+
+// apply makes the object what a file with that spec would.
+func (w *world) apply(spec v1alpha1.SessionSpec, annotations map[string]string) {
+	w.t.Helper()
+	s := &v1alpha1.Session{Spec: spec}
+	s.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.KindSession}
+	s.Name, s.Namespace, s.Annotations = web.Name, web.Namespace, annotations
+	raw, err := canonical(spec)
+	must(w.t, err)
+	must(w.t, w.store.Apply(w.t.Context(), store.Desired{Object: s, RawSpec: raw, Source: store.Source{Root: "/spool", File: "/spool/web.yaml"}}))
+	must(w.t, w.store.SetAccepted(w.t.Context(), web, metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, Message: "accepted"}))
+}
+
+func (w *world) remove() {
+	w.t.Helper()
+	must(w.t, w.store.Remove(w.t.Context(), web, store.Source{Root: "/spool", File: "/spool/web.yaml"}))
+}
+
+// pass makes passes until one changes nothing, and returns when the next is due.
+func (w *world) pass() time.Duration {
+	w.t.Helper()
+	for range 20 {
+		before := w.version()
+		res, err := w.r.Reconcile(w.t.Context(), web)
+		must(w.t, err)
+		if w.version() == before {
+			return res.RequeueAfter
+		}
+	}
+	w.t.Fatal("no end of changes after 20 passes")
+	return 0
+}
+
+func (w *world) version() string {
+	s, err := w.store.Get(w.t.Context(), web)
+	if errors.Is(err, effects.ErrNotFound) {
+		return "gone"
+	}
+	must(w.t, err)
+	return s.GetResourceVersion()
+}
+
+func (w *world) get() *v1alpha1.Session {
+	w.t.Helper()
+	s, err := w.store.Get(w.t.Context(), web)
+	must(w.t, err)
+	return s.(*v1alpha1.Session)
+}
+
+// pane is the pane of the Session, which must be there.
+func (w *world) pane() effects.TmuxPane {
+	w.t.Helper()
+	p, err := w.mux.Get(w.t.Context(), string(w.get().UID))
+	must(w.t, err)
+	return p
+}
+
+// wantCondition checks one condition of the Session.
+func (w *world) wantCondition(condition string, status metav1.ConditionStatus, reason string) {
+	w.t.Helper()
+	c := meta.FindStatusCondition(w.get().Status.Conditions, condition)
+	if c == nil || c.Status != status || c.Reason != reason {
+		w.t.Fatalf("%s is %+v, want %s %s", condition, c, status, reason)
+	}
+}
+
+func (w *world) wantRunning(attempt int64) {
+	w.t.Helper()
+	w.wantCondition(v1alpha1.SessionRunning, metav1.ConditionTrue, v1alpha1.ReasonRunning)
+	if p := w.pane(); p.Dead || p.Launch.Attempt != attempt || w.get().Status.Tmux.Attempt != attempt {
+		w.t.Fatalf("pane dead %v attempt %d, status attempt %d; want attempt %d alive", p.Dead, p.Launch.Attempt, w.get().Status.Tmux.Attempt, attempt)
+	}
+	if n := w.livingPanes(); n != 1 {
+		w.t.Fatalf("%d programs live, want 1", n)
+	}
+}
+
+func (w *world) livingPanes() (n int) {
+	w.t.Helper()
+	all, err := w.mux.List(w.t.Context())
+	must(w.t, err)
+	for _, p := range all {
+		if !p.Dead {
+			n++
+		}
+	}
+	return n
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// failingStore and failingMux put the injector before and after each effect.
+type failingStore struct {
+	store.Typed[*v1alpha1.Session]
+	calls *injector
+}
+
+func (f failingStore) Update(ctx context.Context, before, after *v1alpha1.Session) error {
+	return f.calls.around(func() error { return f.Typed.Update(ctx, before, after) })
+}
+
+type failingMux struct {
+	*tmuxtest.Fake
+	calls *injector
+}
+
+func (f failingMux) Create(ctx context.Context, want effects.NewTmuxSession) (p effects.TmuxPane, err error) {
+	err = f.calls.around(func() error { p, err = f.Fake.Create(ctx, want); return err })
+	return p, err
+}
+
+func (f failingMux) Respawn(ctx context.Context, pane effects.TmuxPane, l effects.LaunchID) (p effects.TmuxPane, err error) {
+	err = f.calls.around(func() error { p, err = f.Fake.Respawn(ctx, pane, l); return err })
+	return p, err
+}
+
+func (f failingMux) Kill(ctx context.Context, pane effects.TmuxPane) error {
+	return f.calls.around(func() error { return f.Fake.Kill(ctx, pane) })
+}
+
+func (f failingMux) Capture(ctx context.Context, pane effects.TmuxPane, n int) (lines []string, err error) {
+	err = f.calls.around(func() error { lines, err = f.Fake.Capture(ctx, pane, n); return err })
+	return lines, err
+}
+
+// fakeProcess is one process beside the one in the pane.
+type fakeProcess struct {
+	effects.ProcessID
+	stubborn bool // heeds SIGKILL only
+}
+
+// fakeProcesses are the programs in living panes, and what they left elsewhere.
+type fakeProcesses struct {
+	w        *world
+	stubborn bool // so are the programs in panes
+	extra    map[string][]fakeProcess
+	signals  []string // of which programs heard; state that a real one keeps too
+	killed   int
+}
+
+func (f *fakeProcesses) main(uid string) (effects.TmuxPane, bool) {
+	all, err := f.w.mux.List(f.w.t.Context())
+	must(f.w.t, err)
+	for _, p := range all {
+		if p.Launch.UID == uid && !p.Dead {
+			return p, true
+		}
+	}
+	return effects.TmuxPane{}, false
+}
+
+func (f *fakeProcesses) Prepare(string) (cgroup string, err error) {
+	return "", f.w.calls.around(func() error { return nil })
+}
+
+func (f *fakeProcesses) List(_ context.Context, uid string) (all []effects.ProcessID, err error) {
+	err = f.w.calls.around(func() error {
+		if p, ok := f.main(uid); ok {
+			all = append(all, p.Process)
+		}
+		for _, p := range f.extra[uid] {
+			all = append(all, p.ProcessID)
+		}
+		return nil
+	})
+	return all, err
+}
+
+func (f *fakeProcesses) Signal(_ context.Context, uid string, _ effects.ProcessID, signal string) error {
+	return f.w.calls.around(func() error {
+		f.signals = append(f.signals, signal)
+		if p, ok := f.main(uid); ok && !f.stubborn {
+			f.w.mux.Die(p, signal)
+		}
+		f.extra[uid] = slices.DeleteFunc(f.extra[uid], func(p fakeProcess) bool { return !p.stubborn })
+		return nil
+	})
+}
+
+func (f *fakeProcesses) Kill(_ context.Context, uid string, _ effects.ProcessID) (n int, err error) {
+	err = f.w.calls.around(func() error {
+		if p, ok := f.main(uid); ok {
+			f.w.mux.Die(p, "SIGKILL")
+			n++
+		}
+		n += len(f.extra[uid])
+		delete(f.extra, uid)
+		f.killed += n
+		return nil
+	})
+	return n, err
+}
+
+func (f *fakeProcesses) Release(string) error { return f.w.calls.around(func() error { return nil }) }
+func (f *fakeProcesses) OOMKilled(string) (bool, error) {
+	return false, f.w.calls.around(func() error { return nil })
+}
+
+func (f *fakeProcesses) Watch(effects.ProcessID, func()) error {
+	return f.w.calls.around(func() error { return nil })
+}
+
+// fakeLauncher keeps launch files in memory; a launcher in a pane takes its own.
+type fakeLauncher struct {
+	w        *world
+	written  map[effects.LaunchID]effects.Launch
+	failures map[effects.LaunchID]*effects.LaunchFailure
+	fails    *effects.LaunchFailure // of the next start
+	envErr   error
+}
+
+func (f *fakeLauncher) Environment(*v1alpha1.Session) ([]string, error) {
+	return []string{"A=1"}, f.envErr
+}
+
+func (f *fakeLauncher) Write(id effects.LaunchID, l effects.Launch) error {
+	return f.w.calls.around(func() error { f.written[id] = l; return nil })
+}
+
+func (f *fakeLauncher) Failure(id effects.LaunchID) (failure *effects.LaunchFailure, err error) {
+	err = f.w.calls.around(func() error { failure = f.failures[id]; return nil })
+	return failure, err
+}
+
+func (f *fakeLauncher) Started(_ context.Context, id effects.LaunchID, _ effects.ProcessID) bool {
+	delete(f.written, id)
+	if f.fails != nil {
+		f.failures[id], f.fails = f.fails, nil
+		p, _ := f.w.procs.main(id.UID)
+		f.w.mux.Exit(p, 127)
+		return false
+	}
+	_, ok := f.w.procs.main(id.UID)
+	return ok
+}
+
+func (f *fakeLauncher) Clear(id effects.LaunchID) error {
+	return f.w.calls.around(func() error { delete(f.failures, id); delete(f.written, id); return nil })
+}
+
+type fakeProber struct {
+	result ProbeResult
+	probes map[api.Key]effects.LaunchID
+}
+
+func (f *fakeProber) Ensure(key api.Key, id effects.LaunchID, _ *v1alpha1.Readiness, _ ProbeTarget) ProbeResult {
+	if f.probes == nil {
+		f.probes = map[api.Key]effects.LaunchID{}
+	}
+	if f.probes[key] != id { // another program: nothing is known of it
+		f.probes[key] = id
+		f.result = ProbeResult{}
+	}
+	return f.result
+}
+
+func (f *fakeProber) Stop(key api.Key) { delete(f.probes, key) }
+
+type fakeRecorder struct{ lines []string }
+
+func (f *fakeRecorder) Event(_ api.Object, eventType, reason, message string) {
+	f.lines = append(f.lines, fmt.Sprintf("%s %s %s", eventType, reason, message))
+}
