@@ -105,7 +105,7 @@ func (j *judge) checkSchema(ctx context.Context, k *kind, object map[string]any)
 		j.addPath(path, valueMessage(e.Code(), k.at(path)))
 	}
 	for _, e := range listtype.ValidateListSetsAndMaps(nil, k.schema, object) {
-		if e.Type == field.ErrorTypeDuplicate {
+		if e.Type == field.ErrorTypeDuplicate && len(j.problems) <= maxProblems {
 			j.addPath(e.Field, "is there twice"+j.twice(e.Field, k))
 		}
 	}

@@ -110,13 +110,13 @@ func parseValue(text []byte) (value any, err error) {
 // to write them does not say where they are.
 func mask(text []byte, endless []*yamlv3.Node) []byte {
 	text = bytes.Clone(text)
+	at, line, column := 0, 1, 1 // endless is in the order of the text: one walk finds all
 	for _, n := range endless {
-		at := 0
-		for range n.Line - 1 {
-			at += bytes.IndexByte(text[at:], '\n') + 1
-		}
-		for range n.Column - 1 {
+		for at < len(text) && (line < n.Line || column < n.Column) {
 			_, size := utf8.DecodeRune(text[at:])
+			if column++; text[at] == '\n' {
+				line, column = line+1, 1
+			}
 			at += size
 		}
 		if bytes.HasPrefix(text[at:], []byte(n.Value)) {
