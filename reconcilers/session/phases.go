@@ -110,7 +110,7 @@ func (r *Reconciler) ensureReadiness(_ context.Context, s *v1alpha1.Session) (co
 	saw := r.Prober.Ensure(key, id, probe, target)
 	switch {
 	case saw.OK:
-		set(s, v1alpha1.ProbeSucceeded, metav1.ConditionTrue, v1alpha1.ReasonProbeSucceeded, saw.Message)
+		set(s, v1alpha1.ProbeSucceeded, metav1.ConditionTrue, v1alpha1.ReasonProbeSucceeded, "the program is ready")
 		return res, nil
 	case saw.Known && probeWas(s, v1alpha1.ReasonProbeSucceeded, v1alpha1.ReasonProbeFailed):
 		set(s, v1alpha1.ProbeSucceeded, metav1.ConditionFalse, v1alpha1.ReasonProbeFailed, saw.Message)

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+
+	"skc.dev/skc/api"
+	"skc.dev/skc/api/v1alpha1"
+	"skc.dev/skc/controller"
+	"skc.dev/skc/effects"
+	"skc.dev/skc/effects/files"
+	"skc.dev/skc/effects/launch"
+	"skc.dev/skc/effects/probe"
+	"skc.dev/skc/effects/process"
+	"skc.dev/skc/reconcilers/session"
+)
+
+// launcherFiles is session.Launcher over effects/launch.
+type launcherFiles struct {
+	dir      string
+	layer    *files.Layer
+	base     []string
+	userHome string
+	binary   string
+	clock    clock.Clock
+}
+
+func (l launcherFiles) Environment(s *v1alpha1.Session) ([]string, error) {
+	own, err := launch.Resolve(s.Spec.Env, l.userHome)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", effects.ErrUnavailable, err)
+	}
+	return launch.Join(l.base, own, launch.Markers(string(s.UID), s.Namespace, s.Name)), nil
+}
+
+func (l launcherFiles) Write(id effects.LaunchID, p effects.Launch) error {
+	_, err := launch.Write(l.layer, l.dir, id, launch.Plan{Argv: p.Argv, Env: p.Env, Dir: p.Dir, Cgroup: p.Cgroup})
+	if errors.Is(err, launch.ErrTooLarge) || errors.Is(err, launch.ErrInvalid) {
+		return controller.Terminal(err)
+	}
+	return err
+}
+
+func (l launcherFiles) Failure(id effects.LaunchID) (*effects.LaunchFailure, error) {
+	f, err := launch.ReadFailure(l.dir, id)
+	if f == nil || err != nil {
+		return nil, err
+	}
+	return &effects.LaunchFailure{Reason: f.Reason, Message: f.Message}, nil
+}
+
+func (l launcherFiles) Started(ctx context.Context, id effects.LaunchID, p effects.ProcessID) bool {
+	return launch.Started(ctx, l.clock, l.dir, id, p, l.binary)
+}
+
+func (l launcherFiles) Clear(id effects.LaunchID) error { return launch.Clear(l.layer, l.dir, id) }
+
+// processes is session.Processes over effects/process. The program in the pane
+// counts as one of the session's, whatever it did to its environment.
+type processes struct {
+	*process.Sessions
+	watcher *process.Watcher
+}
+
+func (p processes) Signal(ctx context.Context, uid string, main effects.ProcessID, signal string) error {
+	sig := unix.SignalNum(signal)
+	if sig == 0 {
+		return fmt.Errorf("there is no signal %s", signal)
+	}
+	all, err := p.List(ctx, uid)
+	if err != nil {
+		return err
+	}
+	if err := p.Sessions.Signal(ctx, uid, sig); err != nil {
+		return err
+	}
+	return p.apart(main, all, sig)
+}
+
+func (p processes) Kill(ctx context.Context, uid string, main effects.ProcessID) (int, error) {
+	n, err := p.Sessions.Kill(ctx, uid)
+	if err != nil {
+		return n, err
+	}
+	if alive, err := process.Alive(main); main.PID == 0 || err != nil || !alive {
+		return n, err
+	}
+	return n + 1, process.Signal(main, unix.SIGKILL)
+}
+
+// apart signals the main process when it is none of those found.
+func (p processes) apart(main effects.ProcessID, found []effects.ProcessID, sig unix.Signal) error {
+	if main.PID == 0 {
+		return nil
+	}
+	for _, f := range found {
+		if f == main {
+			return nil
+		}
+	}
+	if err := process.Signal(main, sig); err != nil {
+		return err
+	}
+	return process.Signal(main, unix.SIGCONT)
+}
+
+func (p processes) Watch(id effects.ProcessID, died func()) error { return p.watcher.Watch(id, died) }
+
+// probes is session.Prober over effects/probe.
+type probes struct{ *probe.Prober }
+
+func (p probes) Ensure(key api.Key, id effects.LaunchID, spec *v1alpha1.Readiness, t session.ProbeTarget) session.ProbeResult {
+	r := p.Prober.Ensure(key, id, spec, probe.Target{Dir: t.Dir, Env: t.Env, Screen: t.Screen})
+	return session.ProbeResult{Known: r.Known, OK: r.Ready, Message: r.Message}
+}
+
+// watchers of deaths: tmux has its own, since a process is watched for one
+// reason at a time.
+type watchers struct{ panes, stops *process.Watcher }
+
+func newWatchers() (watchers, error) {
+	panes, err := process.NewWatcher()
+	if err != nil {
+		return watchers{}, err
+	}
+	stops, err := process.NewWatcher()
+	if err != nil {
+		return watchers{}, errors.Join(err, panes.Close())
+	}
+	return watchers{panes, stops}, nil
+}
+
+func (w watchers) Close() error { return errors.Join(w.panes.Close(), w.stops.Close()) }

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
+
+	"skc.dev/skc/api"
+	"skc.dev/skc/api/v1alpha1"
+	"skc.dev/skc/controller"
+	"skc.dev/skc/controller/health"
+	"skc.dev/skc/controller/lease"
+	"skc.dev/skc/controller/spool"
+	"skc.dev/skc/controller/store"
+	"skc.dev/skc/effects"
+	"skc.dev/skc/effects/events"
+	"skc.dev/skc/effects/files"
+	"skc.dev/skc/effects/launch"
+	"skc.dev/skc/effects/probe"
+	"skc.dev/skc/effects/process"
+	"skc.dev/skc/effects/tmux"
+	"skc.dev/skc/effects/workspace"
+	"skc.dev/skc/reconcilers/session"
+)
+
+// serve owns the home until ctx ends. Sessions outlive it.
+func serve(ctx context.Context, o options) (err error) {
+	log := logr.FromContextOrDiscard(ctx)
+	clk := clock.RealClock{}
+	for _, dir := range []string{o.home.State, o.home.Run} {
+		if err := files.MkdirPrivate(dir); err != nil {
+			return err
+		}
+	}
+	owner, err := lease.Acquire(o.home.Lock(), fmt.Sprintf("pid %d since %s", os.Getpid(), clk.Now().Format(time.RFC3339)))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, owner.Release()) }()
+	layer := &files.Layer{Guard: owner.Check}
+	for _, dir := range []string{o.home.Objects(), o.home.Sources(), o.home.Events(), o.home.Launch()} {
+		if err := files.MkdirPrivate(dir); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{o.home.State, o.home.Run} {
+		if n, err := files.SweepTemps(dir); err != nil {
+			return err
+		} else if n > 0 {
+			log.Info("removed temporaries of an earlier controller", "folder", dir, "files", n)
+		}
+	}
+	if len(o.config.Spool) == 1 { // one of several that is missing may be a disk that is not mounted
+		if err := os.MkdirAll(o.home.Spool, 0o700); err != nil {
+			return fmt.Errorf("make spool: %w", err)
+		}
+	}
+
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	control, err := health.Listen(o.home.ControlSocket())
+	if err != nil {
+		return err
+	}
+	var objectsLoaded, sourcesRead atomic.Bool
+	server := &health.Server{Gatherer: reg, Ready: map[string]health.Check{
+		"objects": loaded(&objectsLoaded, "the state files are still being read"),
+		"sources": loaded(&sourcesRead, "the spool is still being read"),
+	}}
+
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return server.Serve(ctx, control) })
+	if o.MetricsAddress != "" {
+		l, err := health.ListenLoopback(o.MetricsAddress)
+		if err != nil {
+			return err
+		}
+		g.Go(func() error { return server.Serve(ctx, l) })
+	}
+	g.Go(func() error { return owner.Watch(ctx) })
+	g.Go(func() error {
+		return manage(ctx, o, clk, layer, reg, objectsLoaded.Store, sourcesRead.Store)
+	})
+	return g.Wait()
+}
+
+// manage joins the parts and runs them until ctx ends.
+func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.Layer, reg *prometheus.Registry, objectsLoaded, sourcesRead func(bool)) (err error) {
+	log := logr.FromContextOrDiscard(ctx)
+	me, err := launch.CurrentUser(ctx)
+	if err != nil {
+		return err
+	}
+	boot, err := process.BootID()
+	if err != nil {
+		return err
+	}
+	launcher, err := launcherPath(o.Launcher)
+	if err != nil {
+		return err
+	}
+	base, err := launch.BaseEnv(me, o.SessionEnv)
+	if err != nil {
+		return err
+	}
+	watchers, err := newWatchers()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, watchers.Close()) }()
+
+	objects, err := store.Open(ctx, store.Options{Dir: o.home.Objects(), Files: layer, Clock: clk, Log: log.WithName("store")})
+	if err != nil {
+		return err
+	}
+	for _, p := range objects.Problems() {
+		log.Info("a state file was set aside", "problem", p)
+	}
+	objectsLoaded(true)
+	recorder := events.NewRecorder(events.Options{Dir: o.home.Events(), Files: layer, Clock: clk, Log: log.WithName("events")})
+	defer recorder.Close()
+
+	mux := tmux.New(tmux.Options{
+		Socket: o.home.TmuxSocket(), Tmux: o.Tmux, Launcher: launcher, LaunchDir: o.home.Launch(),
+		Processes: watchers.panes, Files: layer, Clock: clk, Log: log.WithName("tmux"), Timeout: o.TmuxTimeout.Duration,
+	})
+	sessions := process.NewSessions(o.Cgroups != "off")
+	sources := spool.New(spool.Options{
+		Roots: o.config.Spool, ReportDir: o.home.Sources(), Files: layer, Decode: v1alpha1.Decode, Sink: objects,
+		Clock: clk, Log: log.WithName("spool"),
+		Settle: o.Settle.Duration, PruneSettle: o.PruneSettle.Duration, MassHold: o.MassHold.Duration, Rescan: o.Rescan.Duration,
+	})
+	metrics := controller.NewMetrics(reg)
+	registerStats(reg, layer, objects, sources, mux)
+
+	r := &session.Reconciler{
+		Store:     store.For[*v1alpha1.Session](objects, v1alpha1.KindSession),
+		Mux:       mux,
+		Launcher:  launcherFiles{dir: o.home.Launch(), layer: layer, base: base, userHome: me.Home, binary: launcher, clock: clk},
+		Processes: processes{Sessions: sessions, watcher: watchers.stops},
+		Folders:   workspace.Folders{},
+		Recorder:  recorder,
+		Clock:     clk,
+		Jitter:    rand.Float64,
+		UserHome:  me.Home,
+		BootID:    boot,
+		Since:     clk.Now(),
+	}
+	c := controller.New(controller.Options{
+		Kind: v1alpha1.KindSession, Reconciler: r, Clock: clk, Log: log.WithName("session"), Metrics: metrics, Workers: o.Workers,
+	})
+	r.Enqueue = c.Enqueue
+	prober := probe.New(clk, c.Enqueue)
+	defer prober.Close()
+	r.Prober = probes{prober}
+	objects.OnChange(c.Enqueue)
+	mux.OnChange(func(uid string) {
+		if s, err := mux.Server(ctx); uid == "" && err == nil {
+			sessions.Spare(s.ProcessID)
+		}
+		r.Changed(uid)
+	})
+
+	g, ctx := errgroup.WithContext(ctx)
+	// The passes in hand at the end still need tmux.
+	muxCtx, stopMux := context.WithCancel(context.WithoutCancel(ctx))
+	g.Go(func() error { return mux.Run(muxCtx) })
+	g.Go(func() error { return sources.Run(ctx) })
+	g.Go(func() error {
+		defer stopMux()
+		// What the files say now comes before the first act: a session that was
+		// deleted while no controller ran must not be started once more.
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-sources.Synced():
+		}
+		sourcesRead(true)
+		enqueueAll := func() error {
+			all, err := objects.List(ctx, v1alpha1.KindSession)
+			for _, s := range all {
+				c.Enqueue(api.KeyOf(s))
+			}
+			return err
+		}
+		if err := enqueueAll(); err != nil {
+			return err
+		}
+		g.Go(func() error {
+			controller.Resync(ctx, clk, o.Resync.Duration, func(ctx context.Context) {
+				sources.Resync()
+				if err := mux.Look(ctx); err != nil && !errors.Is(err, effects.ErrNotFound) {
+					log.Error(err, "full look at tmux")
+				}
+				if err := enqueueAll(); err != nil {
+					log.Error(err, "list sessions")
+				}
+			})
+			return nil
+		})
+		c.Run(ctx)
+		return nil
+	})
+	return g.Wait()
+}
+
+func loaded(done *atomic.Bool, not string) health.Check {
+	return func() error {
+		if done.Load() {
+			return nil
+		}
+		return errors.New(not)
+	}
+}
+
+// launcherPath finds skc-launch, beside this program unless told.
+func launcherPath(path string) (string, error) {
+	if path == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", fmt.Errorf("where am I: %w", err)
+		}
+		path = filepath.Join(filepath.Dir(self), "skc-launch")
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("launcher: %w", err)
+	}
+	if fi, err := os.Stat(path); err != nil || fi.Mode()&0o111 == 0 {
+		return "", fmt.Errorf("%s is not there or cannot be run; put skc-launch beside skcd, or say --launcher", path)
+	}
+	return path, nil
+}
