@@ -18,7 +18,8 @@ import (
 )
 
 // baseName is the folder of cgroup v2 that holds one group a session. All
-// homes of a user share it; UIDs keep the groups apart.
+// homes of a user share it; UIDs keep the groups apart. It is there only while
+// it holds a group.
 const baseName = "skc"
 
 // groups is the place of the sessions' groups in the tree of cgroup v2.
@@ -112,12 +113,12 @@ func tryBase(base string) error {
 	if err := makeBase(base); err != nil {
 		return err
 	}
+	defer os.Remove(base) //nolint:errcheck // only when it is empty
 	probe := filepath.Join(base, "probe-"+strconv.Itoa(os.Getpid()))
 	if err := os.Mkdir(probe, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		_ = os.Remove(base) // only when it is empty, as one that we just made is
 		return err
 	}
-	defer os.Remove(probe) //nolint:errcheck // empty, and Release of nobody
+	defer os.Remove(probe) //nolint:errcheck // empty
 	kind, err := os.ReadFile(filepath.Join(probe, "cgroup.type"))
 	if err != nil {
 		return err
@@ -143,20 +144,21 @@ func makeBase(base string) error {
 func (g groups) prepare(uid string) (string, error) {
 	dir := filepath.Join(g.base, uid)
 	// Anew when nothing is in it, so that counters and marks are of this start.
-	if err := g.release(uid); err != nil && !errors.Is(err, unix.EBUSY) {
+	if err := g.remove(uid); err != nil && !errors.Is(err, unix.EBUSY) {
 		return "", err
 	}
-	err := os.Mkdir(dir, 0o755)
-	if errors.Is(err, fs.ErrNotExist) { // someone tidied up the empty base
+	for try := 0; ; try++ { // another Release may take the empty base away in between
 		if err := makeBase(g.base); err != nil {
 			return "", err
 		}
-		err = os.Mkdir(dir, 0o755)
+		err := os.Mkdir(dir, 0o755)
+		if err == nil || errors.Is(err, fs.ErrExist) {
+			return dir, nil
+		}
+		if !gone(err) || try >= 10 {
+			return "", err
+		}
 	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", err
-	}
-	return dir, nil
 }
 
 // group is one look at a session's group.
@@ -257,12 +259,21 @@ func write(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// release removes the group and the groups within. A process that just ended
-// holds its group for a moment longer than its pid.
+// release removes the group, and the base when that was the last.
 func (g groups) release(uid string) error {
 	if g.base == "" {
 		return nil
 	}
+	if err := g.remove(uid); err != nil {
+		return err
+	}
+	_ = os.Remove(g.base) // only when it is empty
+	return nil
+}
+
+// remove removes the group and the groups within. A process that just ended
+// holds its group for a moment longer than its pid.
+func (g groups) remove(uid string) error {
 	dir := filepath.Join(g.base, uid)
 	for try := 0; ; try++ {
 		var dirs []string

@@ -3,7 +3,9 @@ package process
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 )
 
@@ -70,5 +72,54 @@ func TestCandidates(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// Groups come and go at the same time; the base with the last of them.
+func TestPrepareAndReleaseTogether(t *testing.T) {
+	s := NewSessions(true)
+	base, why := s.Base()
+	if why != nil {
+		t.Skipf("no cgroups: %v", why)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			uid := newUID()
+			for range 50 {
+				if dir, err := s.Prepare(uid); err != nil || filepath.Dir(dir) != base {
+					t.Errorf("Prepare = %q, %v", dir, err)
+				}
+				if err := s.Release(uid); err != nil {
+					t.Errorf("Release = %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// The counter of the memory controller, as the kernel writes it.
+func TestOOMKilled(t *testing.T) {
+	s := &Sessions{groups: groups{base: t.TempDir()}}
+	const uid = "0b1f"
+	if oom, err := s.OOMKilled(uid); oom || err != nil {
+		t.Errorf("without a group: %v, %v", oom, err)
+	}
+	dir := filepath.Join(s.groups.base, uid)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{
+		"low 0\nhigh 0\nmax 9\noom 2\noom_kill 0\noom_group_kill 0\n": false,
+		"low 0\nhigh 0\nmax 9\noom 2\noom_kill 2\noom_group_kill 0\n": true,
+		"": false,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "memory.events"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if oom, err := s.OOMKilled(uid); oom != want || err != nil {
+			t.Errorf("OOMKilled of %q = %v, %v; want %v", text, oom, err, want)
+		}
 	}
 }

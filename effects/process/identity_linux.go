@@ -37,7 +37,6 @@ func BootID() (string, error) {
 type stat struct {
 	started string
 	kernel  bool // a thread of the kernel, which has no environment
-	stopped bool
 }
 
 func readStat(pid int) (stat, error) {
@@ -91,7 +90,7 @@ func parseStat(pid int, data []byte) (stat, error) {
 		}
 	}
 	const kernelThread = 0x00200000 // PF_KTHREAD
-	return stat{started: string(f[19]), kernel: flags&kernelThread != 0, stopped: f[0][0] == 'T'}, nil
+	return stat{started: string(f[19]), kernel: flags&kernelThread != 0}, nil
 }
 
 // readProc reads a small file of /proc in one call, so that it is of one
