@@ -153,7 +153,7 @@ func TestMutations(t *testing.T) {
 
 // Inputs that make a careless reader slow: each was tried at its worst.
 func TestDecodeIsNotSlow(t *testing.T) {
-	fill := func(s string) string { return strings.Repeat(s, (MaxFileBytes-1000)/len(s)) }
+	fill := func(s string) string { return strings.Repeat(s, MaxFileBytes/4/len(s)) }
 	for name, in := range map[string]string{
 		"deep lists":         fill("["),
 		"deep mappings":      fill("{a: "),
@@ -172,7 +172,7 @@ func TestDecodeIsNotSlow(t *testing.T) {
 			if _, err := Decode("f", []byte(in)); err == nil {
 				t.Error("accepted")
 			}
-			if took := time.Since(begin); took > 10*time.Second { // far above what a busy machine needs, far below a square
+			if took := time.Since(begin); took > 5*time.Second { // far above what a busy machine needs, below a square
 				t.Errorf("took %v", took)
 			}
 		})
