@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -34,7 +35,7 @@ const (
 
 // Layer writes files. Its zero value writes without a guard. All methods may
 // be called at the same time; two writes of one path do not mix, the later
-// rename wins.
+// rename wins. Only one process appends to a file.
 type Layer struct {
 	// Guard is asked before each write; an error of it stops the write. The
 	// controller asks whether it still owns the home.
@@ -43,6 +44,8 @@ type Layer struct {
 	// done, in order for one path. Tests replay them to build what a power cut
 	// may leave.
 	Trace func(Op)
+
+	appending sync.Mutex // looks at the end of a file before it writes there
 
 	syncs, writes atomic.Int64
 }
@@ -270,31 +273,10 @@ func (l *Layer) append(step fault.Point, path string, data []byte, how Durabilit
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	fi, err := f.Stat()
+	isNew, err := l.appendTo(f, data)
 	if err != nil {
 		return err
 	}
-	if !fi.Mode().IsRegular() {
-		return ErrNotRegular
-	}
-	size := fi.Size()
-	if size > 0 {
-		var last [1]byte
-		if _, err := f.ReadAt(last[:], size-1); err != nil {
-			return err
-		}
-		if last[0] != '\n' {
-			data = append([]byte{'\n'}, data...)
-		}
-	}
-	if err := call(); err != nil {
-		return err
-	}
-	if _, err := f.Write(data); err != nil {
-		_ = f.Truncate(size) // two writers at once: the controller is the only one
-		return err
-	}
-	l.trace(Op{Kind: OpAppend, Path: path, Data: data})
 	if err := step.At(fault.During); err != nil {
 		return err
 	}
@@ -303,10 +285,41 @@ func (l *Layer) append(step fault.Point, path string, data []byte, how Durabilit
 			return err
 		}
 	}
-	if size > 0 {
+	if !isNew {
 		how = Derived // the name is there already
 	}
 	return l.end(step, how, filepath.Dir(path))
+}
+
+func (l *Layer) appendTo(f *os.File, data []byte) (isNew bool, err error) {
+	l.appending.Lock()
+	defer l.appending.Unlock()
+	fi, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	if !fi.Mode().IsRegular() {
+		return false, ErrNotRegular
+	}
+	size := fi.Size()
+	if size > 0 {
+		var last [1]byte
+		if _, err := f.ReadAt(last[:], size-1); err != nil {
+			return false, err
+		}
+		if last[0] != '\n' {
+			data = append([]byte{'\n'}, data...)
+		}
+	}
+	if err := call(); err != nil {
+		return false, err
+	}
+	if _, err := f.Write(data); err != nil {
+		_ = f.Truncate(size)
+		return false, err
+	}
+	l.trace(Op{Kind: OpAppend, Path: f.Name(), Data: data})
+	return size == 0, nil
 }
 
 func (l *Layer) begin(step fault.Point) error {
@@ -370,8 +383,8 @@ func createTemp(dir, base string, mode fs.FileMode) (*os.File, error) {
 		return nil, err
 	}
 	var b [8]byte
-	rand.Read(b[:])      //nolint:errcheck // never fails, by its contract
-	if len(base) > 200 { // the whole name must stay under 255 bytes
+	_, _ = rand.Read(b[:]) // never fails, by its contract
+	if len(base) > 200 {   // the whole name must stay under 255 bytes
 		base = strings.ToValidUTF8(base[:200], "")
 	}
 	name := filepath.Join(dir, "."+base+".skc-"+hex.EncodeToString(b[:])+".tmp")
