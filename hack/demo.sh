@@ -9,7 +9,11 @@ demo=${SKC_DEMO:-/tmp/skc-demo}
 export SKC_HOME=$demo/home
 ctl() { "$bin/skcctl" "$@"; }
 
-running() { [ -s "$demo/skcd.pid" ] && kill -0 "$(cat "$demo/skcd.pid")" 2>/dev/null; }
+# A process that was killed and not yet waited for answers kill -0; ps tells.
+running() {
+	[ -s "$demo/skcd.pid" ] || return 1
+	case "$(ps -o stat= -p "$(cat "$demo/skcd.pid")")" in "" | Z*) return 1 ;; esac
+}
 
 up() {
 	mkdir -p -m 700 "$demo"
@@ -52,7 +56,7 @@ down() {
 		local pid
 		pid=$(cat "$demo/skcd.pid")
 		kill "$pid"
-		while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+		while running; do sleep 0.1; done
 	fi
 	[ -S "$SKC_HOME/run/tmux.sock" ] && tmux -S "$SKC_HOME/run/tmux.sock" kill-server 2>/dev/null || true
 	rm -rf "$demo"
