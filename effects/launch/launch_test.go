@@ -331,6 +331,10 @@ func TestNothingLeaks(t *testing.T) {
 		p := Plan{Argv: []string{"sh", "-c", "ulimit -Sn; ulimit -Hn"}, Env: []string{path}}
 		launch(t, p, `ulimit -Sn 512; ulimit -Hn 900; exec "$@"`).wantOut(t, "512\n900\n")
 	})
+	t.Run("file mode mask", func(t *testing.T) {
+		p := Plan{Argv: []string{"sh", "-c", "umask"}, Env: []string{path}}
+		launch(t, p, `umask 077; exec "$@"`).wantOut(t, "0022\n")
+	})
 	t.Run("command line", func(t *testing.T) { // what ps shows until exec is the file's name
 		p := Plan{Argv: []string{"true"}, Env: []string{path, "TOKEN=c4n4ry"}}
 		launch(t, p, `case "$*" in *c4n4ry*) exit 9;; esac; exec "$@"`).wantOut(t, "")
@@ -552,6 +556,26 @@ func TestReasonsAreThoseOfTheAPI(t *testing.T) {
 		if got != want {
 			t.Errorf("%s is %s in the API", got, want)
 		}
+	}
+}
+
+// The launcher's start is part of every start: it links little and stays small.
+func TestLauncherIsSmall(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "skc.dev/skc/cmd/skc-launch").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, heavy := range []string{"fmt", "reflect", "net", "regexp", "encoding/json", "os/exec", "context"} {
+		if slices.Contains(strings.Fields(string(out)), heavy) {
+			t.Errorf("the launcher links %s", heavy)
+		}
+	}
+	fi, err := os.Stat(launcher)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := int64(2 << 20); fi.Size() > most {
+		t.Errorf("the launcher has %d bytes, at most %d are meant", fi.Size(), most)
 	}
 }
 

@@ -1,7 +1,9 @@
 // Package child is the launcher: what runs in a new pane until it becomes the
 // user's program. It reads its launch file, removes it, joins the session's
 // group, enters the folder, sets exactly the environment that was planned and
-// execs. No shell reads any of it.
+// execs. No shell reads any of it. What else a program inherits is the same
+// whoever started the tmux server: no ignored or blocked signal, no descriptor
+// but the terminal's, and the file mode mask 022, as under systemd.
 //
 // When it cannot, it says why in one line on the terminal and in a report
 // beside the launch file, and ends with 127 (no such program), 126 (the program
@@ -49,6 +51,7 @@ func Run(path string, environ []string) int {
 	}
 	env := environment(p.Env, environ)
 	reset()
+	syscall.Umask(0o022)
 	code, reason, message := exec(p.Argv, env)
 	return fail(path, code, reason, message)
 }
