@@ -40,7 +40,7 @@ func KeyOf(o Object) Key {
 }
 
 // Problem is one thing wrong with a document. It never holds a value of the
-// document, which may be a secret.
+// document, which may be a secret, but for a name that is refused.
 type Problem struct {
 	Line    int    // 1-based line in the file; 0 when not known
 	Path    string // field path, as spec.env[1].value; empty for the whole document
