@@ -8,3 +8,4 @@ go tool -modfile=hack/tools/go.mod controller-gen \
 	object crd paths=./api/... output:crd:dir=config/crd
 mkdir -p config/schema docs/reference
 go run ./hack/gen
+go test -count=1 -run '^TestDocs$' ./cmd/skcctl -update

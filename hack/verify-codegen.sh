@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-generated='api/v1alpha1/zz_generated.deepcopy.go config/crd config/schema docs/reference'
+generated='api/v1alpha1/zz_generated.deepcopy.go config/crd config/schema docs/reference docs/skcctl.md docs/exit-codes.md'
 before=$(mktemp -d)
 trap 'rm -rf "$before"' EXIT
 tar -cf "$before/before.tar" $generated

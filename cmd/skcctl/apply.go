@@ -152,7 +152,7 @@ type inputs struct {
 }
 
 func (in *inputs) bind(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVarP(&in.paths, "filename", "f", nil, "file, folder, or - for standard input; may be given again")
+	cmd.Flags().StringArrayVarP(&in.paths, "filename", "f", nil, "`FILE`, folder, or - for standard input; may be given again")
 	cmd.Flags().BoolVarP(&in.recursive, "recursive", "R", false, "also read what is in the folders of a folder")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 }

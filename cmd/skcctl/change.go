@@ -39,7 +39,7 @@ func newChange(c *cli, verb, done, short, example, long string, edit func(manife
 			return runChange(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "all that have these labels, as team=web,tier!=test")
+	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "all that have these `LABELS`, as team=web,tier!=test")
 	cmd.Flags().BoolVar(&o.all, "all", false, "all of the namespace")
 	return cmd
 }
@@ -128,7 +128,7 @@ a file that had no other is removed. The controller then ends the programs.`,
 		},
 	}
 	o.inputs.bind(cmd)
-	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "all that have these labels, as team=web,tier!=test")
+	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "all that have these `LABELS`, as team=web,tier!=test")
 	cmd.Flags().BoolVar(&o.all, "all", false, "all of the namespace")
 	cmd.Flags().BoolVar(&o.missing, "ignore-not-found", false, "what is not there is no failure")
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "wait until the objects are gone, with their processes")

@@ -42,7 +42,7 @@ func newDescribe(c *cli) *cobra.Command {
 			return runDescribe(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "only what has these labels, as team=web,tier!=test")
+	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "only what has these `LABELS`, as team=web,tier!=test")
 	cmd.Flags().BoolVarP(&c.allNamespaces, "all-namespaces", "A", false, "of all namespaces")
 	return cmd
 }

@@ -57,7 +57,7 @@ func newDoctor(c *cli) *cobra.Command {
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd.Context(), o) },
 	}
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "`FORM` of the output: json")
 	return cmd
 }
 

@@ -37,7 +37,7 @@ func newEvents(c *cli) *cobra.Command {
 			return runEvents(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json: one event a line")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "`FORM` of the output: json, one event a line")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on and show what happens")
 	cmd.Flags().BoolVarP(&c.allNamespaces, "all-namespaces", "A", false, "of all namespaces")
 	return cmd

@@ -50,9 +50,9 @@ Output is one of: ` + outputs + `.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.output, "output", "o", "", "form of the output")
-	f.StringVarP(&o.selector, "selector", "l", "", "only what has these labels, as team=web,tier!=test")
-	f.StringVar(&o.sortBy, "sort-by", "", "order by this path, as .status.restarts.total")
+	f.StringVarP(&o.output, "output", "o", "", "`FORM` of the output")
+	f.StringVarP(&o.selector, "selector", "l", "", "only what has these `LABELS`, as team=web,tier!=test")
+	f.StringVar(&o.sortBy, "sort-by", "", "order by this `PATH`, as .status.restarts.total")
 	f.BoolVar(&o.noHeaders, "no-headers", false, "leave the header line out")
 	f.BoolVar(&o.labels, "show-labels", false, "add a column with the labels")
 	f.BoolVarP(&o.watch, "watch", "w", false, "go on and show each change")

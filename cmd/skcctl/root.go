@@ -70,8 +70,8 @@ func newRoot(c *cli) *cobra.Command {
 	root.SetUsageTemplate(usageTemplate)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	flags := root.PersistentFlags()
-	flags.StringVar(&c.homeDir, "home", "", "folder that holds spool, state and run (default $SKC_HOME, else the XDG folders)")
-	flags.StringVarP(&c.namespace, "namespace", "n", "", `namespace of the objects (default "default")`)
+	flags.StringVar(&c.homeDir, "home", "", "`DIR` that holds spool, state and run (default $SKC_HOME, else the XDG folders)")
+	flags.StringVarP(&c.namespace, "namespace", "n", "", "`NAMESPACE` of the objects, or \"default\"")
 	root.AddCommand(
 		newApply(c), newGet(c), newDescribe(c), newWait(c), newDelete(c),
 		newStop(c), newStart(c), newRestart(c),

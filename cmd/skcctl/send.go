@@ -35,7 +35,7 @@ pasting sees that it is one. Keys have tmux's names: Enter, Escape, C-c, Up, F5.
 		},
 	}
 	cmd.Flags().BoolVarP(&o.keys, "keys", "k", false, "what follows the name are keys")
-	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "the text is in this file, or, with -, on standard input")
+	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "the text is in this `FILE`, or, with -, on standard input")
 	cmd.Flags().BoolVar(&o.enter, "enter", false, "press Enter after the text")
 	return cmd
 }

@@ -67,7 +67,7 @@ func newVersion(c *cli) *cobra.Command {
 			return usagef("output %q is not json", output)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "`FORM` of the output: json")
 	return cmd
 }
 

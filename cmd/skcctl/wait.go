@@ -52,9 +52,9 @@ take the old status for the new one.
 			return runWait(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVar(&o.until, "for", "", "what to wait for")
+	cmd.Flags().StringVar(&o.until, "for", "", "the `CONDITION` to wait for")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait")
-	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "all that have these labels now, as team=web,tier!=test")
+	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "all that have these `LABELS` now, as team=web,tier!=test")
 	cmd.Flags().BoolVar(&o.all, "all", false, "all that are there now in the namespace")
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"condition=Ready", "condition=SessionRunning", "delete", "jsonpath="}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 	return cmd
