@@ -34,7 +34,7 @@ func (w *World) Procs() []Proc {
 		if err != nil || !bytes.Contains(append([]byte{0}, env...), mark) {
 			continue
 		}
-		p := Proc{PID: pid, Args: args(pid)}
+		p := Proc{PID: pid, Args: Args(pid)}
 		ns, name := "", ""
 		for _, v := range strings.Split(string(env), "\x00") {
 			k, v, _ := strings.Cut(v, "=")
@@ -90,7 +90,7 @@ func (w *World) Servers() []int {
 
 func (w *World) isServer(pid int) bool {
 	comm, err := os.ReadFile(procPath(pid, "comm"))
-	return err == nil && strings.HasPrefix(string(comm), "tmux: server") && slices.Contains(args(pid), w.Socket())
+	return err == nil && strings.HasPrefix(string(comm), "tmux: server") && slices.Contains(Args(pid), w.Socket())
 }
 
 // Controllers are the pids of all skcd that run for this home, whoever started
@@ -98,7 +98,7 @@ func (w *World) isServer(pid int) bool {
 func (w *World) Controllers() []int {
 	var out []int
 	for _, pid := range pids() {
-		if a := args(pid); filepath.Base(a[0]) == "skcd" && slices.Contains(a, w.Home) && Lives(pid) {
+		if a := Args(pid); filepath.Base(a[0]) == "skcd" && slices.Contains(a, w.Home) && Lives(pid) {
 			out = append(out, pid)
 		}
 	}
@@ -123,7 +123,8 @@ func procPath(pid int, file string) string {
 	return filepath.Join("/proc", strconv.Itoa(pid), file)
 }
 
-func args(pid int) []string {
+// Args is the command line of a process.
+func Args(pid int) []string {
 	b, _ := os.ReadFile(procPath(pid, "cmdline"))
 	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
 }

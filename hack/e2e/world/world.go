@@ -12,6 +12,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -443,7 +444,7 @@ func (w *World) Status(name string) *v1alpha1.Session {
 	w.Helper()
 	ns, n := split(name)
 	s := &v1alpha1.Session{}
-	if err := yaml.Unmarshal([]byte(w.MustCtl("get", "session", n, "-n", ns, "-o", "json")), s); err != nil {
+	if err := json.Unmarshal([]byte(w.MustCtl("get", "session", n, "-n", ns, "-o", "json")), s); err != nil {
 		w.Fatal(err)
 	}
 	return s
@@ -480,14 +481,16 @@ func (w *World) Message(name, condition string) string {
 func (w *World) UntilCondition(name, condition, want string) {
 	w.Helper()
 	var have string
+	met := false
 	defer func() {
-		if w.Failed() {
+		if !met {
 			w.Logf("%s of %s was %s: %s", condition, name, have, w.Message(name, condition))
 		}
 	}()
 	w.Until(fmt.Sprintf("%s of %s is %s", condition, name, want), func() bool {
 		have = w.Condition(name, condition)
-		return have == want || strings.HasPrefix(have, want+"/")
+		met = have == want || strings.HasPrefix(have, want+"/")
+		return met
 	})
 }
 
@@ -539,7 +542,7 @@ func (w *World) Events(name string) []string {
 	var all []string
 	for line := range strings.Lines(w.MustCtl("events", n, "-n", ns, "-o", "json")) {
 		var e struct{ Reason, Message string }
-		Must(w, yaml.Unmarshal([]byte(line), &e))
+		Must(w, json.Unmarshal([]byte(line), &e))
 		all = append(all, e.Reason+": "+e.Message)
 	}
 	return all
