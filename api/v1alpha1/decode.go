@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -70,7 +71,9 @@ func Decode(file string, data []byte) ([]Decoded, error) {
 	if len(problems) == 0 {
 		return all, nil
 	}
-	slices.SortStableFunc(problems, func(a, b api.Problem) int { return a.Line - b.Line })
+	slices.SortStableFunc(problems, func(a, b api.Problem) int {
+		return cmp.Or(a.Line-b.Line, cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
+	})
 	if len(problems) > maxProblems {
 		problems = append(problems[:maxProblems], api.Problem{Message: "there is more wrong than is told here"})
 	}

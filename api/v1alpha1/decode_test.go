@@ -444,6 +444,17 @@ func TestCases(t *testing.T) {
 	}
 }
 
+// The libraries go through maps; what is told, and in which order, is not theirs.
+func TestDecodeIsDeterministic(t *testing.T) {
+	in := []byte(head + "  target: {plainDir: {padh: /}, existingPath: {pathh: x}}\n  desiredState: 1\n  env: [{name: 1, valu: 2}, " + strings.Repeat("{name: 1A, valueFrom: {file: x}}, ", 60) + "]\n")
+	_, first := Decode("f", in)
+	for range 50 {
+		if _, err := Decode("f", in); err.Error() != first.Error() {
+			t.Fatalf("two texts for one file\n%v\n%v", first, err)
+		}
+	}
+}
+
 func TestProblemsAreLimited(t *testing.T) {
 	_, err := Decode("f", []byte(strings.Repeat("a: "+canary+"\n---\n", 10000)))
 	e, ok := api.AsInvalidSpec(err)

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -92,19 +93,24 @@ func CRD(name string) *apiextensionsv1.CustomResourceDefinition {
 // the libraries say quotes values, so only their codes and paths are used.
 func (j *judge) checkSchema(ctx context.Context, k *kind, object map[string]any) {
 	defaulting.Default(object, k.schema)
+	var known []*openapierrors.Validation
 	result := k.values.Validate(object)
 	for _, err := range result.Errors {
-		e, ok := err.(*openapierrors.Validation)
-		if !ok {
-			if len(j.problems) == 0 {
-				j.addPath("", "is refused by the schema")
-			}
-			continue
+		if e, ok := err.(*openapierrors.Validation); ok {
+			known = append(known, e)
 		}
+	}
+	slices.SortFunc(known, func(a, b *openapierrors.Validation) int {
+		return cmp.Or(int(a.Code())-int(b.Code()), cmp.Compare(a.Name, b.Name)) // they come in the order of a map
+	})
+	for _, e := range known {
 		path := strings.TrimPrefix(e.Name, ".")
 		j.addPath(path, valueMessage(e.Code(), k.at(path)))
 	}
-	for _, e := range listtype.ValidateListSetsAndMaps(nil, k.schema, object) {
+	if len(result.Errors) > 0 && len(j.problems) == 0 {
+		j.addPath("", "is refused by the schema")
+	}
+	for _, e := range sorted(listtype.ValidateListSetsAndMaps(nil, k.schema, object)) {
 		if e.Type == field.ErrorTypeDuplicate && len(j.problems) <= maxProblems {
 			j.addPath(e.Field, "is there twice"+j.twice(e.Field, k))
 		}
@@ -113,13 +119,20 @@ func (j *judge) checkSchema(ctx context.Context, k *kind, object map[string]any)
 		return // a rule may assume what the schema says, and would only repeat it
 	}
 	errs, _ := k.rules.Validate(ctx, nil, k.schema, object, nil, cel.RuntimeCELCostBudget)
-	for _, e := range errs {
+	for _, e := range sorted(errs) {
 		path := e.Field
 		if path == "" || path == "<nil>" {
 			path = "metadata.name" // all that a rule on the whole object can see beside what has rules of its own
 		}
 		j.addPath(path, k.ruleMessage(e.Detail))
 	}
+}
+
+func sorted(errs field.ErrorList) field.ErrorList {
+	slices.SortFunc(errs, func(a, b *field.Error) int {
+		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Detail, b.Detail))
+	})
+	return errs
 }
 
 // ruleMessage is the message of the rule that failed, also where the rule could
