@@ -162,7 +162,9 @@ func (s *Store) Sources(ctx context.Context) (map[api.Key]Source, error) {
 	all := s.all()
 	out := make(map[api.Key]Source, len(all))
 	for _, v := range all {
-		out[v.key] = v.source
+		if v.source.File != "" { // else it was lost with most of the file, and the next Apply tells it
+			out[v.key] = v.source
+		}
 	}
 	return out, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"skc.dev/skc/api"
+	"skc.dev/skc/api/v1alpha1"
 	"skc.dev/skc/effects/files"
 )
 
@@ -251,16 +252,22 @@ func (s *Store) recovered(f folder, name string, data []byte) (v *version, whole
 			}
 		}
 	}
-	v, err := loaded(f.namespace, name, string(data))
-	if err != nil {
-		return nil, false
-	}
-	v.decode.Do(func() {}) // its body is not whole
-	v.body = ""
-	doc, _ := section(string(data), "metadata")
-	v.meta, err = decodeMeta(doc)
+	text := string(data)
+	doc, _ := section(text, "metadata")
+	meta, err := decodeMeta(doc)
+	v = &version{key: api.Key{Kind: kindOf(text), Namespace: f.namespace, Name: name}, meta: meta}
 	if !fits(v, err) || uuid.Validate(string(v.meta.UID)) != nil || v.meta.Generation < 1 {
 		return nil, false
+	}
+	if doc, ok := section(text, "source"); ok {
+		v.source, _ = decodeSource(doc) // else the next Apply tells
+	}
+	if v.meta.DeletionTimestamp != nil { // nobody applies it any more, and its deletion must come to its end
+		v.rawSpec = []byte("{}")
+		if v.obj, err = v1alpha1.FromRecord(v.key.Kind, map[string]any{"spec": map[string]any{}}); err != nil {
+			return nil, false
+		}
+		v.dress()
 	}
 	return v, false
 }

@@ -59,13 +59,17 @@ type version struct {
 // loaded is the version in a state file whose body was found to be whole. The
 // kind of its key is as the file writes it.
 func loaded(namespace, name, body string) (*version, error) {
-	_, rest, _ := strings.Cut(body, "\nkind: ")
-	kind, _, _ := strings.Cut(rest, "\n")
-	v := &version{key: api.Key{Kind: kind, Namespace: namespace, Name: name}, body: body}
+	v := &version{key: api.Key{Kind: kindOf(body), Namespace: namespace, Name: name}, body: body}
 	doc, _ := section(body, "source")
 	var err error
 	v.source, err = decodeSource(doc)
 	return v, err
+}
+
+func kindOf(body string) string {
+	_, rest, _ := strings.Cut(body, "\nkind: ")
+	kind, _, _ := strings.Cut(rest, "\n")
+	return kind
 }
 
 // ready decodes a loaded version, once.
@@ -176,7 +180,9 @@ func encodeState(v *version, how files.Durability) ([]byte, error) {
 	b = emitKey(b, "source", map[string]any{
 		"root": v.source.Root, "file": v.source.File, "document": int64(v.source.Document),
 	}, 0)
-	if v.obj != nil {
+	if v.obj == nil {
+		b = emitKey(b, "spec", nil, 0)
+	} else {
 		var spec any
 		if err := utiljson.Unmarshal(v.rawSpec, &spec); err != nil {
 			return nil, fmt.Errorf("encode spec: %w", err)

@@ -460,11 +460,12 @@ func (s *Store) remove(ctx context.Context, e *entry, cur *version) error {
 	}
 	defer release()
 	path := s.path(cur.key)
-	if err := s.opts.Files.Remove(pointKeep, keptPath(path), files.Derived); err != nil {
-		return fmt.Errorf("remove %s: %w", cur.key, err)
-	}
 	e.mustSync = true // until the file is known to be gone
 	if err := s.opts.Files.Remove(pointRemove, path, files.Durable); err != nil {
+		return fmt.Errorf("remove %s: %w", cur.key, err)
+	}
+	// Not before: until then it may be all that a power cut leaves of the object.
+	if err := s.opts.Files.Remove(pointKeep, keptPath(path), files.Derived); err != nil {
 		return fmt.Errorf("remove %s: %w", cur.key, err)
 	}
 	s.writes.Add(1)

@@ -13,7 +13,12 @@ import (
 	"skc.dev/skc/effects/files"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		os.Exit(child(dir))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func open(t testing.TB, dir string) *store.Store {
 	t.Helper()
