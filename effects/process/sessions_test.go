@@ -142,7 +142,7 @@ func strangers(t *testing.T, uid string) []effects.ProcessID {
 		})
 		ids = append(ids, identify(t, cmd.Process.Pid))
 	}
-	said, _ := child(t, "sh", "-c", "sleep 7777; :", UIDVariable+"="+uid) // in its arguments
+	said, _ := child(t, "sh", "-c", "kill -STOP $$", UIDVariable+"="+uid) // in its arguments
 	return append(ids, said)
 }
 
