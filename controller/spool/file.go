@@ -25,6 +25,7 @@ type file struct {
 	below *dir // why it was not seen: a directory that cannot be listed
 	path  string
 	order int64 // the first seen is the least
+	born  time.Time
 	seen  uint64
 	gone  bool
 
@@ -396,10 +397,30 @@ func (s *Spool) goneFile(f *file) {
 	s.turn(f)
 	docs := f.docs
 	f.docs = nil
+	if len(docs) > 0 {
+		s.left[f.path] = docs
+	}
 	for _, d := range docs {
 		s.unclaim(d.key, f)
 	}
+	if len(f.root.gone) > 0 {
+		s.pruneAt(f.root, s.now().Add(s.o.PruneSettle)) // it may have been why something was kept
+	}
 	s.reports.files[f.path] = f
+}
+
+// adopt gives a file that came back to its path the objects that wait there: if
+// it turns out to be bad, they have their last good version.
+func (s *Spool) adopt(f *file) {
+	docs := s.left[f.path]
+	delete(s.left, f.path)
+	for _, d := range docs {
+		if o := s.objects[d.key]; o != nil && o.source.File == f.path && o.owner() == nil && !o.remove {
+			f.docs = append(f.docs, doc{key: d.key})
+			o.claims = append(o.claims, f)
+			s.resolve(o)
+		}
+	}
 }
 
 // dirty says that what is to be told of f may have changed.

@@ -131,14 +131,16 @@ func (o *object) owner() *file {
 // resolve decides which file o is read from after its claims have changed.
 func (s *Spool) resolve(o *object) {
 	f := o.owner()
+	if f != nil && !f.root.configured && len(o.claims) > 1 { // what nobody reads any more gives way
+		o.claims = slices.DeleteFunc(o.claims, func(c *file) bool { return c == f })
+		f = o.first()
+	}
 	switch {
 	case f != nil:
 		s.take(o, f)
 	case !o.known && o.want == nil && !o.busy && len(o.claims) == 0:
+		s.notGone(o)
 		delete(s.objects, o.key)
-		if o.root != nil {
-			delete(o.root.gone, o)
-		}
 	case o.source.File == "":
 		s.take(o, o.first())
 	case s.renamed(o) != nil:
@@ -153,6 +155,21 @@ func (s *Spool) resolve(o *object) {
 		s.reports.files[c.path] = c
 	}
 	s.refresh(o)
+}
+
+// notGone ends o's wait for its removal.
+func (s *Spool) notGone(o *object) {
+	if o.goneSince.IsZero() {
+		return
+	}
+	r := o.root
+	o.goneSince, o.held = time.Time{}, ""
+	delete(r.gone, o)
+	delete(r.members, o)
+	if len(r.members) == 0 {
+		r.deadline = time.Time{}
+	}
+	s.reports.roots[r] = struct{}{}
 }
 
 // first is the claim that was seen first.
@@ -172,21 +189,34 @@ func (s *Spool) renamed(o *object) *file {
 
 // take makes f the owner of o, and o what f says.
 func (s *Spool) take(o *object, f *file) {
-	if o.root != nil && !o.goneSince.IsZero() {
-		delete(o.root.gone, o)
-		delete(o.root.members, o)
-		s.reports.roots[o.root] = struct{}{}
-	}
+	s.notGone(o)
 	i := f.doc(o.key)
 	source := store.Source{Root: f.root.path, File: f.path, Document: i}
+	if f.docs[i].decoded == nil && f.path == o.source.File { // its place is not known before it is read
+		source.Document = o.source.Document
+	}
+	if f.path != o.source.File {
+		s.leave(o)
+	}
 	stale := o.remove || source != o.source || !o.known
-	o.goneSince, o.held, o.remove = time.Time{}, "", false
+	o.remove = false
 	o.root, o.source = f.root, source
 	switch d := f.docs[i].decoded; {
 	case d != nil:
 		o.want = &store.Desired{Object: d.Object, RawSpec: d.RawSpec, Source: source}
 	case stale && o.want == nil && f.dir != nil:
 		s.reload(f) // the sink had it and has it no more
+	}
+}
+
+// leave ends o's wait for its owner's file to come back.
+func (s *Spool) leave(o *object) {
+	path := o.source.File
+	docs := slices.DeleteFunc(s.left[path], func(d doc) bool { return d.key == o.key })
+	if len(docs) == 0 {
+		delete(s.left, path)
+	} else {
+		s.left[path] = docs
 	}
 }
 
@@ -290,10 +320,9 @@ func (s *Spool) onApplied(p *op) {
 	case p.remove:
 		o.known, o.told = false, metav1.Condition{}
 		if o.remove {
-			o.remove, o.source, o.goneSince = false, store.Source{}, time.Time{}
-			delete(o.root.gone, o)
-			delete(o.root.members, o)
-			s.reports.roots[o.root] = struct{}{}
+			s.leave(o)
+			s.notGone(o)
+			o.remove, o.source = false, store.Source{}
 		}
 	case p.cond != nil:
 		o.told = *p.cond

@@ -18,7 +18,7 @@ type pruning struct {
 	complete time.Time            // when the last complete look began; zero before the first
 
 	verifying bool      // a look was made, its files are being read
-	since     time.Time // when it was made
+	verified  time.Time // when it was made
 	confirmed bool      // someone said that what is gone may be removed
 	// A mass removal waits until then, and members with it.
 	deadline time.Time
@@ -72,11 +72,11 @@ func (s *Spool) prune(r *root) {
 		s.pruneAt(r, s.now().Add(s.o.PruneSettle))
 		return
 	}
-	r.verifying, r.since = true, s.now()
+	r.verifying, r.verified = true, s.now()
 	s.look(r)
 	s.readAll(r)
 	if r.verifying { // a file that is written for ever blocks nobody for ever
-		s.agenda.add(r.since.Add(s.o.MassHold), func() { s.readAll(r) })
+		s.agenda.add(r.verified.Add(s.o.MassHold), func() { s.readAll(r) })
 	}
 }
 
@@ -96,11 +96,11 @@ func (s *Spool) isDue(o *object) bool {
 
 // readAll goes on with a prune when all files of the root are read.
 func (s *Spool) readAll(r *root) {
-	if !r.verifying || r.looking || r.unread > 0 && s.now().Before(r.since.Add(s.o.MassHold)) {
+	if !r.verifying || r.looking || r.unread > 0 && s.now().Before(r.verified.Add(s.o.MassHold)) {
 		return
 	}
 	r.verifying = false
-	if r.complete.Before(r.since) { // it was not complete; the next look tries again
+	if r.complete.Before(r.verified) { // it was not complete; the next look tries again
 		return
 	}
 	s.decide(r)
@@ -110,9 +110,16 @@ func (s *Spool) readAll(r *root) {
 // decide removes, holds or hands over what is gone, after a complete look.
 func (s *Spool) decide(r *root) {
 	var removals []*object
+	unsure := false
+	suspects := s.suspects(r)
 	for o := range r.gone {
-		switch {
+		switch f := suspects.since(o.goneSince.Add(-s.o.PruneSettle)); {
 		case o.remove:
+		case len(o.claims) == 0 && f != nil && !r.confirmed:
+			unsure = true
+			if s.isDue(o) {
+				s.hold(o, fmt.Sprintf("the file is gone; %s, which came at that time, cannot be read and may define the object", f.path))
+			}
 		case len(o.claims) == 0:
 			removals = append(removals, o)
 		case s.isDue(o): // the other file that defines it has it now
@@ -120,7 +127,7 @@ func (s *Spool) decide(r *root) {
 			s.resolve(o)
 		}
 	}
-	if len(removals) == 0 {
+	if len(removals) == 0 && !unsure {
 		r.confirmed, r.deadline = false, time.Time{}
 		clear(r.members)
 		if r.mismatch() {
@@ -177,6 +184,29 @@ func (s *Spool) decide(r *root) {
 			}
 		}
 	}
+}
+
+// suspects are files of which it is not known what they define.
+type suspects []*file
+
+func (s *Spool) suspects(r *root) suspects {
+	var all suspects
+	for _, f := range s.files {
+		if f.root == r && f.dir != nil && len(f.docs) == 0 && (f.invalid != nil || f.fault != "" || f.settling != nil) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// since is a suspect that was first seen after t.
+func (all suspects) since(t time.Time) *file {
+	for _, f := range all {
+		if f.born.After(t) {
+			return f
+		}
+	}
+	return nil
 }
 
 // isMass tells whether n removals are too many to be believed at once. All that
@@ -237,6 +267,9 @@ func (s *Spool) confirm(r *root) {
 		for o := range r.gone {
 			if len(o.claims) == 0 {
 				s.removeObject(o)
+			} else {
+				s.take(o, o.first())
+				s.resolve(o)
 			}
 		}
 		return

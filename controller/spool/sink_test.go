@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"syscall"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -159,3 +160,10 @@ func (k *fakeSink) all() map[api.Key]held {
 }
 
 func key(name string) api.Key { return api.Key{Kind: "Session", Namespace: "default", Name: name} }
+
+// noSources is a sink that cannot say what it has.
+type noSources struct{ *fakeSink }
+
+func (noSources) Sources(context.Context) (map[api.Key]store.Source, error) {
+	return nil, syscall.EIO
+}

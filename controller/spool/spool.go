@@ -114,11 +114,13 @@ type Spool struct {
 	// Seams for tests: what the kernel refuses only with the right disk fault.
 	list     func(dir string) (*listing, error)
 	notifier func() (*fsnotify.Watcher, error)
+	addWatch func(w *fsnotify.Watcher, dir string) error
 
 	// The owner's state.
 	roots   []*root
 	files   map[string]*file // by logical path
 	objects map[api.Key]*object
+	left    map[string][]doc // what the files defined that went away, by their path
 	watch   *watch
 	agenda  agenda
 	looks   uint64 // number of the last listing
@@ -147,8 +149,10 @@ func New(o Options) *Spool {
 		calls:    make(chan func()),
 		list:     list,
 		notifier: fsnotify.NewWatcher,
+		addWatch: func(w *fsnotify.Watcher, dir string) error { return w.Add(dir) },
 		files:    map[string]*file{},
 		objects:  map[api.Key]*object{},
+		left:     map[string][]doc{},
 		reads:    make(chan *job),
 		readDone: make(chan *job),
 		applies:  make(chan *op),

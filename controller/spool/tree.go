@@ -456,12 +456,13 @@ func (s *Spool) fileAt(d *dir, name string) *file {
 		path := filepath.Join(d.path, name)
 		if f = s.files[path]; f == nil { // else an object knew it before we saw it
 			s.seen++
-			f = &file{root: d.root, path: path, order: s.seen}
+			f = &file{root: d.root, path: path, order: s.seen, born: s.now()}
 			s.files[path] = f
 		}
 		delete(f.root.unseen, f)
 		f.root, f.dir, f.below = d.root, d, nil
 		d.files[name] = f
+		s.adopt(f)
 		if s.initial != nil {
 			s.initial.add(f)
 		}

@@ -39,7 +39,6 @@ type place struct {
 type watch struct {
 	s      *Spool
 	fs     *fsnotify.Watcher // nil when there is none: all roots are polled
-	add    func(string) error
 	events <-chan fsnotify.Event
 	errors <-chan error
 
@@ -63,11 +62,11 @@ func openWatch(s *Spool) *watch {
 		s.o.Log.Info("no file watching here; the source roots are polled", "reason", err.Error())
 		return w
 	}
-	w.fs, w.add, w.events, w.errors = n, n.Add, n.Events, n.Errors
+	w.fs, w.events, w.errors = n, n.Events, n.Errors
 	if dir, err := filepath.EvalSymlinks(s.o.ReportDir); err == nil {
 		w.reportDir = dir
 		err = s.o.Files.Write(pointFence, filepath.Join(dir, fenceName), nil, files.Derived)
-		w.fenced = w.add(dir) == nil && err == nil
+		w.fenced = n.Add(dir) == nil && err == nil
 	}
 	return w
 }
@@ -187,7 +186,7 @@ func (w *watch) ensure(r *root, p *place, id devino, fresh bool) {
 		w.unwatch(other)
 	}
 	p.id = id
-	if err := w.add(p.path); err != nil {
+	if err := w.s.addWatch(w.fs, p.path); err != nil {
 		w.s.o.Log.V(1).Info("cannot watch a folder; its source root is polled", "path", p.path, "reason", err.Error())
 		r.failing = true
 		w.s.setPollingSoon(r)
