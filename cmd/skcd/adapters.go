@@ -57,7 +57,10 @@ func (l launcherFiles) Started(ctx context.Context, id effects.LaunchID, p effec
 	return launch.Started(ctx, l.clock, l.dir, id, p, l.binary)
 }
 
-func (l launcherFiles) Clear(id effects.LaunchID) error { return launch.Clear(l.layer, l.dir, id) }
+func (l launcherFiles) Clear(uid string) error {
+	_, err := launch.Sweep(l.layer, l.dir, func(id effects.LaunchID) bool { return id.UID != uid })
+	return err
+}
 
 // processes is session.Processes over effects/process. The program in the pane
 // counts as one of the session's, whatever it did to its environment.
@@ -83,10 +86,10 @@ func (p processes) Signal(ctx context.Context, uid string, main effects.ProcessI
 
 func (p processes) Kill(ctx context.Context, uid string, main effects.ProcessID) (int, error) {
 	n, err := p.Sessions.Kill(ctx, uid)
-	if err != nil {
+	if err != nil || main.PID == 0 {
 		return n, err
 	}
-	if alive, err := process.Alive(main); main.PID == 0 || err != nil || !alive {
+	if alive, err := process.Alive(main); err != nil || !alive {
 		return n, err
 	}
 	return n + 1, process.Signal(main, unix.SIGKILL)

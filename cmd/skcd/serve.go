@@ -128,6 +128,9 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 		log.Info("a state file was set aside", "problem", p)
 	}
 	objectsLoaded(true)
+	if err := sweepLaunchFiles(ctx, objects, layer, o.home.Launch()); err != nil {
+		return err
+	}
 	recorder := events.NewRecorder(events.Options{Dir: o.home.Events(), Files: layer, Clock: clk, Log: log.WithName("events")})
 	defer recorder.Close()
 
@@ -213,6 +216,21 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 		return nil
 	})
 	return g.Wait()
+}
+
+// sweepLaunchFiles removes those of sessions that are no more. Those of others
+// may be on their way to a launcher.
+func sweepLaunchFiles(ctx context.Context, objects *store.Store, layer *files.Layer, dir string) error {
+	all, err := objects.List(ctx, v1alpha1.KindSession)
+	if err != nil {
+		return err
+	}
+	known := make(map[string]bool, len(all))
+	for _, s := range all {
+		known[string(s.GetUID())] = true
+	}
+	_, err = launch.Sweep(layer, dir, func(id effects.LaunchID) bool { return known[id.UID] })
+	return err
 }
 
 func loaded(done *atomic.Bool, not string) health.Check {

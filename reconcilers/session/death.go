@@ -67,7 +67,7 @@ func (r *Reconciler) autopsy(ctx context.Context, s *v1alpha1.Session, pane effe
 	switch {
 	case failure != nil:
 		t.Reason, t.Message = failure.Reason, failure.Message
-		return r.Launcher.Clear(pane.Launch)
+		return r.Launcher.Clear(pane.Launch.UID)
 	case !pane.ExitKnown:
 		t.Reason, t.Message = v1alpha1.ReasonExitUnknown, "the program ended, and tmux could not say how"
 	case pane.Signal != "":

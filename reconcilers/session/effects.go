@@ -55,8 +55,9 @@ type Launcher interface {
 	// Started waits until the launcher has become the program: true; false when it
 	// failed, or died, or took longer than some seconds.
 	Started(ctx context.Context, id effects.LaunchID, p effects.ProcessID) bool
-	// Clear removes what is left of the start; nothing there is a success.
-	Clear(id effects.LaunchID) error
+	// Clear removes what is left of any start of the session; nothing there is a
+	// success.
+	Clear(uid string) error
 }
 
 // Processes finds and ends all processes of a session, whatever terminal,

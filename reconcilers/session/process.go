@@ -153,9 +153,11 @@ func (r *Reconciler) ensureStopped(ctx context.Context, s *v1alpha1.Session, obs
 	}
 	grace := s.Spec.Stop.GracePeriodOrDefault()
 	st := s.Status.Stopping
+	key := api.KeyOf(s)
+	r.Prober.Stop(key) // a probe's command carries the session's mark
 	if st == nil || st.Attempt != attempt {
 		if err := r.Processes.Signal(ctx, uid, main, string(s.Spec.Stop.SignalOrDefault())); err != nil {
-			return false, none, fmt.Errorf("signal %s: %w", api.KeyOf(s), err)
+			return false, none, fmt.Errorf("signal %s: %w", key, err)
 		}
 		st = &v1alpha1.StoppingStatus{Attempt: attempt, Reason: requested,
 			Deadline: metav1.NewMicroTime(r.nowMicro().Add(grace))}
@@ -166,12 +168,11 @@ func (r *Reconciler) ensureStopped(ctx context.Context, s *v1alpha1.Session, obs
 	if wait == 0 {
 		hit, err := r.Processes.Kill(ctx, uid, main)
 		if err != nil {
-			return false, none, fmt.Errorf("kill %s: %w", api.KeyOf(s), err)
+			return false, none, fmt.Errorf("kill %s: %w", key, err)
 		}
 		st.Forced = st.Forced || hit > 0
 		wait = time.Second // they are dying; look again even if no death is told
 	}
-	key := api.KeyOf(s)
 	for _, p := range left {
 		if err := r.Processes.Watch(p, func() { r.Enqueue(key) }); err != nil {
 			return false, none, fmt.Errorf("watch processes of %s: %w", key, err)
@@ -266,6 +267,11 @@ func (r *Reconciler) start(ctx context.Context, s *v1alpha1.Session, obs observa
 	if err != nil {
 		return controller.Result{}, fmt.Errorf("prepare control group of %s: %w", key, err)
 	}
+	if s.CreationTimestamp.Time.Before(r.Since) { // an earlier controller may have died after it wrote one
+		if err := r.Launcher.Clear(uid); err != nil {
+			return controller.Result{}, fmt.Errorf("clear launch files of %s: %w", key, err)
+		}
+	}
 	id := effects.LaunchID{UID: uid, Generation: s.Generation, Attempt: nextAttempt(s, obs), Digest: digest}
 	err = r.Launcher.Write(id, effects.Launch{Argv: s.Spec.Command, Env: env, Dir: s.Status.Workspace.Path, Cgroup: cgroup})
 	if err != nil {
@@ -273,6 +279,12 @@ func (r *Reconciler) start(ctx context.Context, s *v1alpha1.Session, obs observa
 		return controller.Result{}, fmt.Errorf("write launch file of %s: %w", key, err)
 	}
 	pane, err := r.startPane(ctx, s, obs, id)
+	if err != nil && !errors.Is(err, effects.ErrUnreachable) {
+		// No launcher will take it, and it holds the environment.
+		if err := r.Launcher.Clear(uid); err != nil {
+			return controller.Result{}, fmt.Errorf("clear launch files of %s: %w", key, err)
+		}
+	}
 	switch {
 	case err == nil:
 	case errors.Is(err, effects.ErrExists):
@@ -360,16 +372,6 @@ func nextAttempt(s *v1alpha1.Session, obs observation) int64 {
 		n = max(n, obs.pane.Launch.Attempt)
 	}
 	return n + 1
-}
-
-// launches are the starts of which files may be left.
-func launches(s *v1alpha1.Session, obs observation) []effects.LaunchID {
-	var ids []effects.LaunchID
-	if obs.found {
-		ids = append(ids, obs.pane.Launch)
-	}
-	// One that was written and not started, as far as this pass can tell.
-	return append(ids, effects.LaunchID{UID: string(s.UID), Generation: s.Generation, Attempt: nextAttempt(s, obs), Digest: launchDigest(s)})
 }
 
 // sessionName is how people see the session in tmux.

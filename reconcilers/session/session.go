@@ -100,7 +100,6 @@ func (r *Reconciler) finalize(ctx context.Context, s *v1alpha1.Session) (control
 		return controller.Result{}, nil
 	}
 	key := api.KeyOf(s)
-	r.Prober.Stop(key)
 	obs, err := r.observe(ctx, s)
 	if errors.Is(err, effects.ErrUnavailable) && s.Status.Tmux == nil {
 		err = nil // no tmux program, and none ever ran this Session
@@ -117,10 +116,8 @@ func (r *Reconciler) finalize(ctx context.Context, s *v1alpha1.Session) (control
 			return res, fmt.Errorf("end tmux session of %s: %w", key, err)
 		}
 	}
-	for _, id := range launches(s, obs) {
-		if err := r.Launcher.Clear(id); err != nil {
-			return res, fmt.Errorf("clear launch files of %s: %w", key, err)
-		}
+	if err := r.Launcher.Clear(string(s.UID)); err != nil {
+		return res, fmt.Errorf("clear launch files of %s: %w", key, err)
 	}
 	if err := r.Processes.Release(string(s.UID)); err != nil {
 		return res, fmt.Errorf("release %s: %w", key, err)

@@ -521,6 +521,9 @@ func TestNameTaken(t *testing.T) {
 	if p, err := w.mux.Get(t.Context(), other.UID); err != nil || p.Dead {
 		t.Errorf("the other session: %+v, %v", p, err)
 	}
+	if len(w.launcher.written) != 0 {
+		t.Error("the launch file, with the environment in it, is still there")
+	}
 }
 
 func TestSuspend(t *testing.T) {

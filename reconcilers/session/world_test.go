@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -353,8 +354,12 @@ func (f *fakeLauncher) Started(_ context.Context, id effects.LaunchID, _ effects
 	return ok
 }
 
-func (f *fakeLauncher) Clear(id effects.LaunchID) error {
-	return f.w.calls.around(func() error { delete(f.failures, id); delete(f.written, id); return nil })
+func (f *fakeLauncher) Clear(uid string) error {
+	return f.w.calls.around(func() error {
+		maps.DeleteFunc(f.failures, func(id effects.LaunchID, _ *effects.LaunchFailure) bool { return id.UID == uid })
+		maps.DeleteFunc(f.written, func(id effects.LaunchID, _ effects.Launch) bool { return id.UID == uid })
+		return nil
+	})
 }
 
 type fakeProber struct {
