@@ -11,7 +11,8 @@
 //
 // where action is kill (SIGKILL to itself), EIO, ENOSPC, EMFILE, EROFS, EDQUOT,
 // or a duration to hold for, as 200ms. An errno is returned as the step's
-// error: at :before nothing was done yet, at :after all of it was.
+// error: at :before nothing was done yet, at :after all of it was. Each time it
+// says "SKC_FAULT: <place>" on standard error.
 package fault
 
 // Phase is the place within a step.

@@ -111,6 +111,7 @@ func hit(place string) error {
 	if !due {
 		return nil
 	}
+	fmt.Fprintln(os.Stderr, "SKC_FAULT:", place) // a test sees what was reached, and how often
 	return r.action()
 }
 
