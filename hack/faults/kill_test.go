@@ -1,0 +1,204 @@
+//go:build e2e
+
+package faults
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// beyond are places that no kind comes by, and why that is right.
+var beyond = map[string]string{}
+
+// matrix is what came of each pair of place and kind.
+type matrix struct {
+	mu    sync.Mutex
+	cells map[[2]string][]time.Duration // how long each recovery took
+	tried int
+}
+
+func (m *matrix) add(place, kind string, healed time.Duration, killed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tried++
+	if killed {
+		m.cells[[2]string{place, kind}] = append(m.cells[[2]string{place, kind}], healed)
+	}
+}
+
+func (m *matrix) print() {
+	kills, slowest := 0, time.Duration(0)
+	line := fmt.Sprintf("%-28s", "healed in ms, slowest")
+	for _, k := range kinds {
+		line += fmt.Sprintf(" %15s", k.name)
+	}
+	report.printf("%s", line)
+	for _, p := range places {
+		line := fmt.Sprintf("%-28s", p)
+		for _, k := range kinds {
+			cell := "-"
+			if all := m.cells[[2]string{p, k.name}]; len(all) > 0 {
+				kills += len(all)
+				slowest = max(slowest, slices.Max(all))
+				cell = fmt.Sprint(slices.Max(all).Milliseconds())
+				if len(all) > 1 {
+					cell += fmt.Sprintf(" (%d)", len(all))
+				}
+			}
+			line += fmt.Sprintf(" %15s", cell)
+		}
+		report.printf("%s", line)
+	}
+	report.printf("TestKill: %d trials, %d kills at %d pairs, slowest recovery %s (- is: not reached, or not tried)",
+		m.tried, kills, len(m.cells), slowest.Round(time.Millisecond))
+}
+
+// B-067, R1: killed at any place of any kind of change, it is as if it had not
+// been.
+func TestKill(t *testing.T) {
+	by := comeBy(t)
+	m := &matrix{cells: map[[2]string][]time.Duration{}}
+	t.Run("at", func(t *testing.T) {
+		for _, place := range places {
+			chosen := kinds
+			if !*full {
+				chosen = nil
+				for _, k := range kinds {
+					if by[k.name][place] > 0 {
+						chosen = append(chosen, k)
+					}
+				}
+				if len(chosen) == 0 {
+					chosen = kinds // -run left out the unbroken ones
+				} else {
+					chosen = []*kind{chosen[random(place).IntN(len(chosen))]}
+				}
+			}
+			for _, k := range chosen {
+				for round := range *rounds {
+					if round > 0 && by[k.name][place] == 0 {
+						continue
+					}
+					t.Run(fmt.Sprintf("%s/%s/%d", place, k.name, round), func(t *testing.T) {
+						t.Parallel()
+						killOnce(t, m, place, k, round)
+					})
+				}
+			}
+		}
+	})
+	m.print()
+	if only := flag.Lookup("test.run").Value.String(); only != "" && only != "." {
+		return // some were left out
+	}
+	for _, place := range places {
+		killed := slices.ContainsFunc(kinds, func(k *kind) bool { return len(m.cells[[2]string{place, k.name}]) > 0 })
+		wanted := slices.ContainsFunc(kinds, func(k *kind) bool { return by[k.name][place] > 0 })
+		why, excused := beyond[place]
+		switch {
+		case excused && wanted:
+			t.Errorf("%s is reached, and the list says it cannot be: %s", place, why)
+		case !excused && !killed:
+			t.Errorf("nothing was killed at %s ; a new step needs a kind that comes by, or a reason", place)
+		}
+	}
+}
+
+func killOnce(t *testing.T, m *matrix, place string, k *kind, round int) {
+	tr := newTrial(t, k)
+	nth := 1
+	if round > 0 {
+		nth += tr.rand.IntN(3)
+	}
+	killed := tr.settle(tr.broken(fmt.Sprintf("%s=kill@%d", place, nth), true))
+	healed := tr.heal()
+	for _, what := range tr.check() {
+		t.Error(what)
+	}
+	m.add(place, k.name, healed, killed)
+}
+
+var (
+	comeByOnce sync.Once
+	comesBy    map[string]map[string]int
+)
+
+// comeBy says how often each kind comes by each place when nothing is broken.
+func comeBy(t *testing.T) map[string]map[string]int {
+	t.Helper()
+	comeByOnce.Do(func() {
+		comesBy = map[string]map[string]int{}
+		var mu sync.Mutex
+		t.Run("unbroken", func(t *testing.T) {
+			for _, k := range kinds {
+				t.Run(k.name, func(t *testing.T) {
+					t.Parallel()
+					hits := reached(t, k)
+					mu.Lock()
+					defer mu.Unlock()
+					comesBy[k.name] = hits
+				})
+			}
+		})
+	})
+	return comesBy
+}
+
+// R3: killed at one place, killed again in the recovery, and in the recovery of
+// that.
+func TestKillInRecovery(t *testing.T) {
+	trials, deep := 30, 3
+	if *full {
+		trials = 300
+	}
+	var mu sync.Mutex
+	depths := make([]int, deep+1)
+	t.Run("trial", func(t *testing.T) {
+		for i := range trials {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				r := random(t.Name())
+				tr := newTrial(t, kinds[r.IntN(len(kinds))])
+				depth := 0
+				var said []string
+				for level := range deep {
+					faults := randomKill(r.IntN)
+					c := tr.broken(faults, level == 0)
+					if tr.settle(c) {
+						depth++
+					}
+					said = append(said, fmt.Sprintf("%s came by %v", faults, fired(c)))
+				}
+				tr.heal()
+				for _, what := range tr.check() {
+					t.Error(what)
+				}
+				if t.Failed() {
+					t.Logf("%s, cold: %v\n%s", tr.kind.name, tr.cold, strings.Join(said, "\n"))
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				depths[depth]++
+			})
+		}
+	})
+	report.printf("TestKillInRecovery: %d trials, killed 0, 1, 2, 3 times: %v", trials, depths)
+}
+
+// randomKill kills at some call of the file layer, or at the first that is
+// reached of some places.
+func randomKill(intN func(int) int) string {
+	if intN(3) == 0 {
+		return fmt.Sprintf("calls=kill@%d", 1+intN(50))
+	}
+	var all []string
+	for range 5 {
+		all = append(all, fmt.Sprintf("%s=kill@%d", places[intN(len(places))], 1+intN(2)))
+	}
+	return strings.Join(all, ",")
+}

@@ -1,0 +1,131 @@
+//go:build e2e
+
+package faults
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"skc.dev/skc/api/v1alpha1"
+	"skc.dev/skc/hack/e2e/world"
+)
+
+// subject is the session that a trial is about.
+const subject = "s"
+
+// kind is one kind of change to a session.
+type kind struct {
+	name string
+	// have is the state before the change; empty: there is no session, and no
+	// tmux server.
+	have string
+	// existing chooses an existingPath as target, else it is a plainDir.
+	existing bool
+	// before is done when no controller runs.
+	before func(*trial)
+	change func(*trial)
+	// want is the state after it, and starts are the versions of the program
+	// that were started until then, no more and no fewer.
+	want   string
+	starts []string
+	// death is the signal, or else who asked, in the certificate of the last
+	// program that ended.
+	death string
+	// alone has no second session beside it.
+	alone bool
+}
+
+// States of a session.
+const (
+	running = "Running"
+	stopped = "Stopped"
+	gone    = "Gone"
+)
+
+var kinds = []*kind{
+	{name: "create-plain", change: (*trial).apply, want: running, starts: []string{"v1"}},
+	{name: "create-existing", existing: true, change: (*trial).apply, want: running, starts: []string{"v1"}},
+	{name: "change", have: running, change: (*trial).edit, want: running, starts: []string{"v1", "v2"}, death: v1alpha1.RequestedSpecChanged},
+	{name: "stop", have: running, change: (*trial).halt, want: stopped, starts: []string{"v1"}, death: v1alpha1.RequestedStopped},
+	{name: "start", have: stopped, change: (*trial).apply, want: running, starts: []string{"v1", "v1"}, death: v1alpha1.RequestedStopped},
+	{name: "delete", have: running, change: (*trial).take, want: gone, starts: []string{"v1"}},
+	{name: "restart", have: running, change: (*trial).shoot, want: running, starts: []string{"v1", "v1"}, death: "SIGKILL"},
+	// These come by the steps that none of the others has.
+	{name: "confirm", have: running, change: (*trial).confirm, want: gone, starts: []string{"v1"}, alone: true},
+	{name: "rotate", before: (*trial).fillEvents, change: (*trial).apply, want: running, starts: []string{"v1"}},
+}
+
+// program logs its start, and leaves a process that heeds neither HUP nor TERM.
+// Nothing is forked before the log is written: it says pid and start time.
+const program = `trap "" HUP; (trap "" HUP TERM; exec sleep 6002) & ` +
+	`read -r stat < /proc/$$/stat; echo "$SKC_SESSION_UID $SKC_SESSION_NAME $0 $stat" >> %s; exec sleep 6001`
+
+func (t *trial) spec(name, version, state string) string {
+	target := fmt.Sprintf("plainDir: {path: %s}", filepath.Join(t.Work, name))
+	if t.kind.existing {
+		target = fmt.Sprintf("existingPath: {path: %s}", t.Work)
+	}
+	return fmt.Sprintf(`apiVersion: skc.dev/v1alpha1
+kind: Session
+metadata: {name: %s}
+spec:
+  target: {%s}
+  command: [sh, -c, %q, %s]
+  desiredState: %s
+  stop: {gracePeriod: 200ms}
+`, name, target, fmt.Sprintf(program, t.log.path), version, state)
+}
+
+// say makes the spool say the text of the subject, as a file or by command.
+func (t *trial) say(text string) {
+	if t.rand.IntN(4) == 0 {
+		t.World.Apply(text)
+		return
+	}
+	t.Drop(t.file, text)
+}
+
+func (t *trial) apply() { t.say(t.spec(subject, "v1", running)) }
+func (t *trial) edit()  { t.say(t.spec(subject, "v2", running)) }
+
+func (t *trial) halt() {
+	if t.rand.IntN(4) == 0 {
+		t.MustCtl("stop", "session", subject)
+		return
+	}
+	t.Drop(t.file, t.spec(subject, "v1", stopped))
+}
+
+func (t *trial) take() {
+	if t.rand.IntN(4) == 0 {
+		t.MustCtl("delete", "session", subject)
+		return
+	}
+	t.Remove(t.file)
+}
+
+// shoot ends the program as the kernel does when memory is short.
+func (t *trial) shoot() { t.Kill(t.log.last(subject).pid, syscall.SIGKILL) }
+
+// confirm replaces the spool by an empty folder, as an unmount does, and says
+// that this is meant.
+func (t *trial) confirm() {
+	world.Must(t, os.Rename(t.Spool, t.Spool+".old"))
+	world.Must(t, os.Mkdir(t.Spool, 0o700))
+	t.MustCtl("prune", "--confirm")
+}
+
+// fillEvents makes the event log so long that the next line rotates it.
+func (t *trial) fillEvents() {
+	dir := filepath.Join(t.State, "events")
+	world.Must(t, os.MkdirAll(dir, 0o700))
+	at := time.Now().UTC().Format(time.RFC3339)
+	line := fmt.Sprintf(`{"time":%q,"type":"Normal","kind":"Session","namespace":"default","name":"old","uid":"old","reason":"Old","message":%q,"count":1,"firstTime":%q}`+"\n",
+		at, strings.Repeat("x", 900), at)
+	const rotateAt = 4 << 20
+	world.Must(t, os.WriteFile(filepath.Join(dir, "events.jsonl"), []byte(strings.Repeat(line, rotateAt/len(line))), 0o600))
+}
