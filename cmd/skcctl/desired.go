@@ -52,27 +52,55 @@ func newDesired(h home.Home) *desired {
 }
 
 // lock keeps other skcctl from the spool until the returned function is called,
-// so that of many who write at once each sees what the one before it wrote.
+// so that of many who write at once each sees what the one before it wrote. It
+// locks the folder itself, which costs no file on a full disk; where that is not
+// possible (NFS), a file beside the sockets.
 func (d *desired) lock(ctx context.Context) (unlock func(), err error) {
-	if err := files.MkdirPrivate(d.home.State); err != nil {
-		return nil, fmt.Errorf("lock the spool: %w", err)
+	if err := os.MkdirAll(d.roots[0], 0o700); err != nil {
+		return nil, writeError(err)
 	}
-	f, err := os.OpenFile(filepath.Join(d.home.State, ".spool.lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	f, err := os.Open(d.roots[0])
 	if err != nil {
 		return nil, fmt.Errorf("lock the spool: %w", err)
 	}
-	done := make(chan error, 1)
-	go func() { done <- unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		go func() { <-done; _ = f.Close() }()
-		return nil, ctx.Err()
+	err = flock(ctx, f)
+	if errors.Is(err, unix.EBADF) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOLCK) {
+		if err := files.MkdirPrivate(d.home.Run); err != nil {
+			return nil, fmt.Errorf("lock the spool: %w", err)
+		}
+		if f, err = os.OpenFile(filepath.Join(d.home.Run, "spool.lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600); err != nil {
+			return nil, fmt.Errorf("lock the spool: %w", err)
+		}
+		err = flock(ctx, f)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock the spool: %w", err), f.Close())
+		return nil, fmt.Errorf("lock the spool: %w", err)
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// flock waits for the lock on f until ctx ends. After an error f is closed, or
+// will be once the kernel lets go of it.
+func flock(ctx context.Context, f *os.File) error {
+	fd := int(f.Fd())
+	done := make(chan error, 1)
+	go func() {
+		err := unix.Flock(fd, unix.LOCK_EX)
+		for errors.Is(err, unix.EINTR) {
+			err = unix.Flock(fd, unix.LOCK_EX)
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			_ = f.Close()
+		}
+		return err
+	case <-ctx.Done():
+		go func() { <-done; _ = f.Close() }()
+		return ctx.Err()
+	}
 }
 
 // read reads one file of the spool.

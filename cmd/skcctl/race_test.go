@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -301,5 +302,82 @@ func receive[T any](t *testing.T, c <-chan T) T {
 	case <-time.After(30 * time.Second):
 		t.Fatal("nothing came")
 		panic("unreachable")
+	}
+}
+
+// Whoever waits for the spool can be interrupted.
+func TestLockIsInterrupted(t *testing.T) {
+	h := newTestHome(t)
+	unlock, err := newDesired(h.Home).lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int, 1)
+	go func() {
+		c, _, _ := h.skcctlIn(ctx, strings.NewReader(webYAML), "apply", "-f", "-")
+		code <- c
+	}()
+	cancel()
+	if c := receive(t, code); c != exitInterrupted {
+		t.Errorf("exit code %d, want %d", c, exitInterrupted)
+	}
+	unlock()
+	if code, _, errs := h.skcctlIn(t.Context(), strings.NewReader(webYAML), "apply", "-f", "-"); code != 0 {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
+func TestGetWatch(t *testing.T) {
+	h := newTestHome(t)
+	h.own(t)
+	c, err := openController(t.Context(), h.Home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	read, write := io.Pipe()
+	rows := make(chan string, 100)
+	go func() {
+		for s := bufio.NewScanner(read); s.Scan(); {
+			rows <- strings.Join(strings.Fields(s.Text()), " ")
+		}
+		close(rows)
+	}()
+	code := make(chan int, 1)
+	go func() {
+		watcher := &cli{in: strings.NewReader(""), out: write, err: io.Discard, clock: h.clock, env: func(string) string { return "" }, cwd: h.dir}
+		code <- execute(ctx, watcher, []string{"--home", h.dir, "get", "-w", "-o", "custom-columns=NAME:.metadata.name,READY:.status.conditions[?(@.type=='Ready')].reason"})
+		_ = write.Close()
+	}()
+	want := func(row string) {
+		t.Helper()
+		for { // versions that follow each other fast may be one
+			if got := receive(t, rows); got == row {
+				return
+			}
+		}
+	}
+	want("NAME READY")
+	if code, _, errs := h.skcctlIn(t.Context(), strings.NewReader(webYAML), "apply", "-f", "-"); code != 0 {
+		t.Fatal(errs)
+	}
+	if err := c.sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want("web <none>")
+	for _, reason := range []string{"Starting", "Running"} {
+		err := c.status(t.Context(), "web", v1alpha1.SessionStatus{Conditions: []metav1.Condition{
+			{Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: metav1.Now()},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want("web " + reason)
+	}
+	cancel()
+	if c := receive(t, code); c != exitInterrupted {
+		t.Errorf("exit code %d, want %d", c, exitInterrupted)
 	}
 }

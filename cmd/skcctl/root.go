@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/cli-runtime/pkg/printers"
 
 	"skc.dev/skc/api"
 	"skc.dev/skc/api/v1alpha1"
@@ -161,13 +162,17 @@ func usage(args cobra.PositionalArgs) cobra.PositionalArgs {
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// drain copies what a verb prints in one piece, so that a failure half-way
-// leaves no half result.
+// write prints a result in one piece, so that a failure half-way leaves no half
+// of it. What programs read is as it is; on a terminal it is made inert.
 func (c *cli) write(render func(io.Writer) error) error {
 	var b strings.Builder
 	if err := render(&b); err != nil {
 		return err
 	}
-	_, err := io.WriteString(c.out, b.String())
+	text := b.String()
+	if printers.IsTerminal(c.out) {
+		text = inert(text)
+	}
+	_, err := io.WriteString(c.out, text)
 	return err
 }
