@@ -65,7 +65,9 @@ func one(ctx context.Context, tmuxBinary, socket string, stdin []byte, args ...s
 // done in one step of the server. (Pasting into a dead pane ends tmux 3.3a with
 // all its sessions.)
 func unlessDead(paneID, commands, otherwise string) []string {
-	return []string{"if-shell", "-F", "-t", paneID, "#{pane_dead}", otherwise + "display-message -p dead", commands}
+	// Without the pane tmux asks another one; the commands then fail by themselves.
+	dead := "#{&&:#{==:#{pane_id}," + paneID + "},#{pane_dead}}"
+	return []string{"if-shell", "-F", "-t", paneID, dead, otherwise + "display-message -p dead", commands}
 }
 
 // Paste puts data into the program of a pane as if it were pasted, in brackets

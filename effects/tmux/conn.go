@@ -115,9 +115,13 @@ const anchorName = "_anchor"
 
 // connect starts the control client. It makes the anchor again when a user
 // took it away; -N keeps it from starting a server.
-func (c *Client) connect() (*conn, error) {
-	return c.client(c.note, "new-session", "-A", "-s", anchorName, "-f", "no-output,ignore-size",
-		"-x", "80", "-y", "24", "--", "/bin/true", anchorName)
+func (c *Client) connect(adopt bool) (*conn, error) {
+	args := []string{"new-session", "-A", "-s", anchorName, "-f", "no-output,ignore-size",
+		"-x", "80", "-y", "24", "--", "/bin/true", anchorName}
+	if adopt { // else the anchor would go with its program
+		args = append([]string{"set-option", "-gw", "remain-on-exit", "on", ";"}, args...)
+	}
+	return c.client(c.note, args...)
 }
 
 // client starts a control client that attaches by args. It ends by close, not
@@ -202,7 +206,7 @@ func (cn *conn) send(ctx context.Context, cmd *command) error {
 	case <-cn.dead:
 		return cn.unreachable()
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("wait for tmux: %w: %w", effects.ErrUnreachable, ctx.Err())
 	}
 	cmd.done = make(chan struct{})
 	cn.write.Lock()

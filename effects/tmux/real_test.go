@@ -34,7 +34,6 @@ type real struct {
 	client *tmux.Client
 	o      tmux.Options
 	stop   func() // ends Run and waits
-	pids   []int
 }
 
 type option func(*tmux.Options)
@@ -139,7 +138,10 @@ func (r *real) tmux(t testing.TB, args ...string) string {
 }
 
 func (r *real) try(args ...string) (string, error) {
-	cmd := exec.Command("tmux", append([]string{"-u", "-N", "-S", r.o.Socket}, args...)...)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "tmux", append([]string{"-u", "-N", "-S", r.o.Socket}, args...)...)
+	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	return strings.TrimSpace(string(out)), err
 }
@@ -167,25 +169,37 @@ func (r *real) recorded(t testing.TB) int {
 // endServer leaves no server and no program of a pane behind.
 func (r *real) endServer(t testing.TB) {
 	r.stop()
-	pid := r.recorded(t)
-	if pid < 2 {
-		return
-	}
-	_ = syscall.Kill(pid, syscall.SIGCONT)
-	if out, err := r.try("list-panes", "-a", "-F", "#{pane_pid} #{pane_dead}"); err == nil {
-		for line := range strings.Lines(out) {
-			if p, ok := strings.CutSuffix(strings.TrimSpace(line), " 0"); ok {
-				if n, err := strconv.Atoi(p); err == nil && n > 1 {
-					_ = syscall.Kill(n, syscall.SIGKILL)
-				}
-			}
+	for _, pid := range r.servers() {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+		for _, child := range r.children(pid) {
+			_ = syscall.Kill(child, syscall.SIGKILL)
 		}
-	}
-	_, _ = r.try("kill-server")
-	comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	if strings.HasPrefix(string(comm), "tmux") {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
+}
+
+// servers are the tmux servers of this test's socket that live, known by their
+// command line, wherever the socket leads by now.
+func (r *real) servers() (pids []int) {
+	procs, _ := filepath.Glob("/proc/[0-9]*/comm")
+	for _, p := range procs {
+		comm, _ := os.ReadFile(p)
+		line, _ := os.ReadFile(filepath.Join(filepath.Dir(p), "cmdline"))
+		if pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(p))); strings.HasPrefix(string(comm), "tmux: server") && strings.Contains(string(line), r.o.Socket) && pid > 1 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func (r *real) children(pid int) (pids []int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	for _, f := range strings.Fields(string(text)) {
+		if n, err := strconv.Atoi(f); err == nil && n > 1 {
+			pids = append(pids, n)
+		}
+	}
+	return pids
 }
 
 func kill(t testing.TB, pid int, sig syscall.Signal) {

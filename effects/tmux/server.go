@@ -92,6 +92,16 @@ type found struct {
 // find proves which server is ours. The process that was written down is ours
 // while it lives; a socket that leads elsewhere, or nowhere, is healed.
 func (c *Client) find(ctx context.Context) (found, error) {
+	for try := 0; ; try++ {
+		f, err := c.findOnce(ctx)
+		if !errors.Is(err, effects.ErrNotFound) || try == 3 {
+			return f, err
+		}
+		// It ended between two looks at it; the next sees that.
+	}
+}
+
+func (c *Client) findOnce(ctx context.Context) (found, error) {
 	if err := c.keepFolder(); err != nil {
 		return found{}, err
 	}
@@ -231,10 +241,9 @@ func (c *Client) startServer(ctx context.Context) (found, error) {
 		out, err := c.startOnce(ctx, cmd)
 		p, dialErr := c.dial(ctx)
 		if dialErr != nil {
-			if err != nil {
-				dialErr = err
+			if failed = unreachable(c.o.Socket, dialErr); err != nil {
+				failed = startError("start tmux server", err)
 			}
-			failed = startError("start tmux server", dialErr)
 			if out != "" {
 				failed = fmt.Errorf("%w: it said %q", failed, out)
 			}
@@ -248,7 +257,7 @@ func (c *Client) startServer(ctx context.Context) (found, error) {
 		}
 		started, err := process.StartTime(p.pid)
 		if err != nil {
-			return found{}, fmt.Errorf("start tmux server: %w", err)
+			return found{}, unreachable(c.o.Socket, err)
 		}
 		id := effects.ProcessID{PID: p.pid, StartTime: started}
 		if err := c.writeRecord(id); err != nil {
@@ -330,7 +339,7 @@ func (c *Client) attach(ctx context.Context, f found) error {
 	}
 	defer c.o.Processes.Unwatch(f.ProcessID)
 	inode, _ := files.Identity(c.o.Socket, false) // empty never equals: looked at again at the first heartbeat
-	cn, err := c.connect()
+	cn, err := c.connect(f.adopt)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -75,6 +74,7 @@ type Client struct {
 	wanted  chan *startRequest
 	noticed chan struct{} // something happened to the socket or its folder
 	folder  *fsnotify.Watcher
+	watched string // the inode of the folder that is watched; Run's goroutine only
 	deaths  deathQueue
 	events  eventQueue
 	limits  func(server int) (limits, error)
@@ -251,7 +251,7 @@ func (c *Client) serve(ctx context.Context) error {
 	case r := <-c.wanted:
 		found, err := c.find(ctx) // the last look may be long ago
 		if err != nil {
-			r.done <- fmt.Errorf("tmux server %w: %w", effects.ErrUnreachable, err)
+			r.done <- unreachable(c.o.Socket, err)
 			return err
 		}
 		if found.PID == 0 {
@@ -319,7 +319,16 @@ func (c *Client) unreachableLocked() error {
 	if c.cause == nil {
 		return fmt.Errorf("tmux server at %s %w", c.o.Socket, effects.ErrUnreachable)
 	}
-	return fmt.Errorf("tmux server at %s %w: %w", c.o.Socket, effects.ErrUnreachable, c.cause)
+	return unreachable(c.o.Socket, c.cause)
+}
+
+// unreachable says that nobody knows, and why. It never matches
+// effects.ErrNotFound, whatever could not be found on the way.
+func unreachable(socket string, cause error) error {
+	if errors.Is(cause, effects.ErrNotFound) {
+		return fmt.Errorf("tmux server at %s %w: %v", socket, effects.ErrUnreachable, cause)
+	}
+	return fmt.Errorf("tmux server at %s %w: %w", socket, effects.ErrUnreachable, cause)
 }
 
 var errNoServer = fmt.Errorf("tmux server: %w", effects.ErrNotFound)
@@ -449,16 +458,11 @@ func (c *Client) deliver(ctx context.Context) {
 func (c *Client) watchFolder(ctx context.Context, wg *sync.WaitGroup) {
 	dir := filepath.Dir(c.o.Socket)
 	w, err := fsnotify.NewWatcher()
-	if err == nil {
-		if err = w.Add(dir); err != nil {
-			_ = w.Close()
-		}
-	}
 	if err != nil {
 		c.o.Log.Info("no notices of the tmux socket; it is looked at every heartbeat", "reason", err.Error())
 		return
 	}
-	c.folder = w
+	c.folder = w // keepFolder says what to watch
 	wg.Go(func() {
 		defer w.Close() //nolint:errcheck // nothing is written
 		for {
@@ -482,12 +486,16 @@ func (c *Client) watchFolder(ctx context.Context, wg *sync.WaitGroup) {
 // keepFolder makes the socket's folder again when it was taken away.
 func (c *Client) keepFolder() error {
 	dir := filepath.Dir(c.o.Socket)
-	_, err := os.Lstat(dir)
 	if err := files.MkdirPrivate(dir); err != nil {
 		return err
 	}
-	if err != nil && c.folder != nil {
-		return c.folder.Add(dir)
+	inode, err := files.Identity(dir, false)
+	if err != nil || c.folder == nil || inode == c.watched {
+		return err
 	}
+	if err := c.folder.Add(dir); err != nil {
+		return err
+	}
+	c.watched = inode
 	return nil
 }
