@@ -120,7 +120,10 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 	}
 	defer func() { err = errors.Join(err, watchers.Close()) }()
 
-	objects, err := store.Open(ctx, store.Options{Dir: o.home.Objects(), Files: layer, Clock: clk, Log: log.WithName("store")})
+	objects, err := store.Open(ctx, store.Options{
+		Dir: o.home.Objects(), Files: layer, Clock: clk, Log: log.WithName("store"),
+		Finalizers: map[string]string{v1alpha1.KindSession: v1alpha1.SessionFinalizer},
+	})
 	if err != nil {
 		return err
 	}

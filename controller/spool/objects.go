@@ -247,7 +247,7 @@ func (s *Spool) nextApply() *op {
 		o := s.applyQueue[0]
 		c, ok := s.condition(o)
 		p := &op{object: o, want: o.want, remove: o.remove, source: o.source}
-		if ok && (o.known || o.want != nil) && c != o.told {
+		if ok && (o.want != nil || o.known && c != o.told) { // a new generation is accepted anew
 			p.cond = &c
 		}
 		if p.remove || p.want != nil || p.cond != nil {
@@ -287,13 +287,12 @@ func (p *op) call(ctx context.Context, sink Sink) {
 		p.err = sink.Remove(ctx, p.object.key, p.source)
 		return
 	}
-	if p.want != nil {
-		if p.err = sink.Apply(ctx, *p.want); p.err != nil {
-			return
-		}
-		p.applied = true
-	}
-	if p.cond != nil {
+	if p.want != nil { // one write for the object and for what its file's state is
+		d := *p.want
+		d.Accepted = p.cond
+		p.err = sink.Apply(ctx, d)
+		p.applied = p.err == nil
+	} else if p.cond != nil {
 		p.err = sink.SetAccepted(ctx, p.object.key, *p.cond)
 	}
 }
@@ -376,7 +375,7 @@ func (s *Spool) condition(o *object) (metav1.Condition, bool) {
 		return no(v1alpha1.ReasonPruneHeld, r.absentMessage())
 	case r.state == RootUnreadable:
 		return no(v1alpha1.ReasonSourceUnreadable, r.path+": "+r.message)
-	case f == nil:
+	case f == nil || o.known && s.beginning():
 		return metav1.Condition{}, false
 	}
 	if state, message := f.trouble(); state == FileInvalid {
@@ -384,7 +383,7 @@ func (s *Spool) condition(o *object) (metav1.Condition, bool) {
 	} else if state != "" {
 		return no(v1alpha1.ReasonSourceUnreadable, message)
 	}
-	if f.dir == nil && r.state != RootReady { // not looked at
+	if !f.have { // not read, or not yet again
 		return metav1.Condition{}, false
 	}
 	for _, c := range o.claims {

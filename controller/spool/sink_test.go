@@ -70,6 +70,9 @@ func (k *fakeSink) Apply(_ context.Context, d store.Desired) error {
 		k.applies++
 	}
 	o.desired = d
+	if d.Accepted != nil {
+		o.accepted = *d.Accepted
+	}
 	return nil
 }
 

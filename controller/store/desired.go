@@ -21,6 +21,8 @@ type Desired struct {
 	Object  api.Object // typed and defaulted; of metadata only what a user may set
 	RawSpec []byte     // canonical JSON of the spec as it is written
 	Source  Source
+	// Accepted is what the source has to say of the object's file; nil leaves it.
+	Accepted *metav1.Condition
 }
 
 // Apply makes the object what d says. A new one gets its UID, which is on disk
@@ -64,6 +66,9 @@ func (s *Store) desired(cur *version, d Desired) (next *version, how files.Durab
 			Name: next.key.Name, Namespace: next.key.Namespace,
 			UID: uuid.NewUUID(), Generation: 1, CreationTimestamp: metav1.NewTime(s.opts.Clock.Now()).Rfc3339Copy(),
 		}
+		if f := s.opts.Finalizers[next.key.Kind]; f != "" {
+			next.meta.Finalizers = []string{f}
+		}
 		statusOf(next.obj).SetZero()
 		how, changed = files.Durable, true
 	case cur.obj == nil: // what its spec was is lost, so this one may be another
@@ -80,9 +85,12 @@ func (s *Store) desired(cur *version, d Desired) (next *version, how files.Durab
 			how = files.Durable
 		}
 		changed = newSpec || !maps.Equal(cur.meta.Labels, d.Object.GetLabels()) || !maps.Equal(cur.meta.Annotations, annotations)
-		if !changed && cur.source == d.Source {
-			return nil, how, false
-		}
+	}
+	if d.Accepted != nil && s.accept(next, *d.Accepted) {
+		changed = true
+	}
+	if !changed && cur.source == d.Source {
+		return nil, how, false
 	}
 	next.meta.Labels, next.meta.Annotations = maps.Clone(d.Object.GetLabels()), annotations
 	return next, how, changed
@@ -98,13 +106,9 @@ func (s *Store) SetAccepted(ctx context.Context, key api.Key, c metav1.Condition
 			return fmt.Errorf("set %s on %s: %w", v1alpha1.SourceAccepted, key, effects.ErrNotFound)
 		}
 		next := cur.next()
-		c.Type, c.ObservedGeneration = v1alpha1.SourceAccepted, cur.meta.Generation
-		c.LastTransitionTime = metav1.NewTime(s.opts.Clock.Now()).Rfc3339Copy()
-		conditions := next.obj.GetConditions()
-		if !meta.SetStatusCondition(&conditions, c) {
+		if !s.accept(next, c) {
 			return nil
 		}
-		next.obj.SetConditions(conditions)
 		if err := s.write(ctx, e, next, files.Derived); err != nil {
 			return fmt.Errorf("set %s on %s: %w", v1alpha1.SourceAccepted, key, err)
 		}
@@ -115,6 +119,18 @@ func (s *Store) SetAccepted(ctx context.Context, key api.Key, c metav1.Condition
 		s.changed(key)
 	}
 	return err
+}
+
+// accept sets SourceAccepted in next, and tells whether that changes anything.
+func (s *Store) accept(next *version, c metav1.Condition) bool {
+	c.Type, c.ObservedGeneration = v1alpha1.SourceAccepted, next.meta.Generation
+	c.LastTransitionTime = metav1.NewTime(s.opts.Clock.Now()).Rfc3339Copy()
+	conditions := next.obj.GetConditions()
+	if !meta.SetStatusCondition(&conditions, c) {
+		return false
+	}
+	next.obj.SetConditions(conditions)
+	return true
 }
 
 // Remove begins the deletion of an object whose file is gone: it stays until
