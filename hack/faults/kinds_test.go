@@ -44,6 +44,7 @@ const (
 	running = "Running"
 	stopped = "Stopped"
 	gone    = "Gone"
+	failed  = "Failed" // there is no such program
 )
 
 var kinds = []*kind{
@@ -55,6 +56,7 @@ var kinds = []*kind{
 	{name: "delete", have: running, change: (*trial).take, want: gone, starts: []string{"v1"}},
 	{name: "restart", have: running, change: (*trial).shoot, want: running, starts: []string{"v1", "v1"}, death: "SIGKILL"},
 	// These come by the steps that none of the others has.
+	{name: "mistake", change: (*trial).mistake, want: failed},
 	{name: "confirm", have: running, change: (*trial).confirm, want: gone, starts: []string{"v1"}, alone: true},
 	{name: "rotate", before: (*trial).fillEvents, change: (*trial).apply, want: running, starts: []string{"v1"}},
 }
@@ -90,7 +92,13 @@ func (t *trial) say(text string) {
 }
 
 func (t *trial) apply() { t.say(t.spec(subject, "v1", running)) }
-func (t *trial) edit()  { t.say(t.spec(subject, "v2", running)) }
+
+// mistake asks for a program that is not there, once.
+func (t *trial) mistake() {
+	t.say(strings.Replace(t.spec(subject, "v1", running), "command: [sh,", "restartPolicy: Never\n  command: [no-such-program,", 1))
+}
+
+func (t *trial) edit() { t.say(t.spec(subject, "v2", running)) }
 
 func (t *trial) halt() {
 	if t.rand.IntN(4) == 0 {
@@ -119,7 +127,7 @@ func (t *trial) confirm() {
 	t.MustCtl("prune", "--confirm")
 }
 
-// fillEvents makes the event log so long that the next line rotates it.
+// fillEvents makes the event log longer than it may be, so that the next line rotates it.
 func (t *trial) fillEvents() {
 	dir := filepath.Join(t.State, "events")
 	world.Must(t, os.MkdirAll(dir, 0o700))
@@ -127,5 +135,5 @@ func (t *trial) fillEvents() {
 	line := fmt.Sprintf(`{"time":%q,"type":"Normal","kind":"Session","namespace":"default","name":"old","uid":"old","reason":"Old","message":%q,"count":1,"firstTime":%q}`+"\n",
 		at, strings.Repeat("x", 900), at)
 	const rotateAt = 4 << 20
-	world.Must(t, os.WriteFile(filepath.Join(dir, "events.jsonl"), []byte(strings.Repeat(line, rotateAt/len(line))), 0o600))
+	world.Must(t, os.WriteFile(filepath.Join(dir, "events.jsonl"), []byte(strings.Repeat(line, rotateAt/len(line)+1)), 0o600))
 }

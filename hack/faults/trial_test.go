@@ -152,24 +152,28 @@ func (t *trial) lacking(state string, starts []string, death string) string {
 		return fmt.Sprintf("the starts are %q, want %q", had, starts)
 	}
 	alive := t.log.alive(subject)
-	s := t.Session(subject)
 	if state == gone {
 		switch {
-		case s != nil:
+		case t.Session(subject) != nil:
 			return "the object is there"
 		case len(alive) > 0:
 			return fmt.Sprintf("the program runs: %v", alive)
 		}
 		return ""
 	}
-	if s == nil {
-		return "the object is not there"
-	}
-	if want := map[string]int{running: 1, stopped: 0}[state]; len(alive) != want {
+	if want := map[string]int{running: 1}[state]; len(alive) != want {
 		return fmt.Sprintf("%d programs run, want %d", len(alive), want)
 	}
-	if ready := t.Condition(subject, v1alpha1.Ready); ready != string(metav1.ConditionTrue)+"/"+state {
-		return fmt.Sprintf("Ready is %s", ready)
+	want := string(metav1.ConditionTrue) + "/" + state
+	if state == failed {
+		want = string(metav1.ConditionFalse) + "/" + v1alpha1.ReasonCommandNotFound
+	}
+	if ready := t.Condition(subject, v1alpha1.Ready); ready != want {
+		return fmt.Sprintf("Ready is %q, want %q", ready, want)
+	}
+	s := t.Session(subject)
+	if s == nil {
+		return "the object is not there"
 	}
 	if c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.SourceAccepted); c == nil || c.Status != metav1.ConditionTrue {
 		return fmt.Sprintf("SourceAccepted is %v", c)
@@ -177,8 +181,8 @@ func (t *trial) lacking(state string, starts []string, death string) string {
 	if last := s.Status.LastTermination; death != "" && (last == nil || last.Signal != death && last.RequestedBy != death) {
 		return fmt.Sprintf("the death certificate is %+v, want %s", last, death)
 	}
-	if state == running && int64(t.log.last(subject).pid) != s.Status.Tmux.PanePID {
-		return fmt.Sprintf("status has the pid %d, the program %d", s.Status.Tmux.PanePID, t.log.last(subject).pid)
+	if tmux := s.Status.Tmux; state == running && (tmux == nil || tmux.PanePID != int64(t.log.last(subject).pid)) {
+		return fmt.Sprintf("status has %+v, the program the pid %d", tmux, t.log.last(subject).pid)
 	}
 	return ""
 }
@@ -190,10 +194,10 @@ func (t *trial) check() (wrong []string) {
 	if what := t.undone(); what != "" {
 		wrong = append(wrong, "lost: "+what)
 	}
+	uids := t.uids()
 	if t.kind.want != gone {
 		world.Must(t, os.Remove(t.where()))
 	}
-	uids := t.log.uids(subject)
 	if what := wait(healLimit, func() string {
 		if t.Session(subject) != nil {
 			return "the object is there"
@@ -217,6 +221,15 @@ func (t *trial) check() (wrong []string) {
 		}
 	}
 	return wrong
+}
+
+// uids are the UIDs that the subject has and had.
+func (t *trial) uids() []string {
+	all := t.log.uids(subject)
+	if s := t.Session(subject); s != nil && !slices.Contains(all, string(s.UID)) {
+		all = append(all, string(s.UID))
+	}
+	return all
 }
 
 func (t *trial) neighbourMissing() string {
