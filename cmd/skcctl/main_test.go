@@ -60,7 +60,7 @@ func TestScript(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("SKC_HOME", filepath.Join(env.WorkDir, "h"))
-			env.Setenv("TZ", "UTC")
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // else every program of a -race run sleeps a second at its end
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
