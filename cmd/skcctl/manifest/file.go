@@ -60,7 +60,11 @@ func (f File) Replace(i int, from File, j int) (File, error) {
 	if start > 0 && f.Data[start-1] == '-' && !bytes.HasPrefix(doc, []byte(" ")) { // behind "---" on one line
 		doc = append([]byte{'\n'}, doc...)
 	}
-	if end < len(f.Data) && !bytes.HasSuffix(doc, []byte("\n")) { // a separator follows
+	switch {
+	case end == len(f.Data):
+	case f.Data[end] == '\n': // that of a document on the marker's line is the marker's
+		doc = bytes.TrimSuffix(doc, []byte("\n"))
+	case !bytes.HasSuffix(doc, []byte("\n")): // a separator follows
 		doc = append(slices.Clone(doc), '\n')
 	}
 	next, err := f.with(start, end, doc)
@@ -78,6 +82,9 @@ func (f File) Remove(i int) (File, error) {
 	start, end := f.Docs[i].Start, f.Docs[i].End
 	if before := bytes.LastIndexByte(f.Data[:max(start-1, 0)], '\n') + 1; bytes.HasPrefix(f.Data[before:start], []byte("---")) {
 		start = before // its own marker, which may have a comment about it
+		if f.Data[f.Docs[i].Start-1] != '\n' && end < len(f.Data) { // on the marker's line, which ends behind it
+			end++
+		}
 	} else if line, _, _ := bytes.Cut(f.Data[end:], []byte("\n")); string(bytes.TrimRight(line, " \t\r")) == "---" {
 		end = min(end+len(line)+1, len(f.Data))
 	}

@@ -98,7 +98,7 @@ func (w writer) file() string {
 // (Set, Remove and Replace compare it), and leaves all other bytes alone.
 func TestRandomEdits(t *testing.T) {
 	parsed, edits, refused := 0, 0, 0
-	for seed := range uint64(150) {
+	for seed := range uint64(100) {
 		w := writer{rand.New(rand.NewPCG(seed, 1))}
 		text := w.file()
 		f, err := Parse("x.yaml", []byte(text))
@@ -138,8 +138,8 @@ func TestRandomEdits(t *testing.T) {
 			outside(t, f, next, i)
 		}
 	}
-	if parsed < 120 || refused*100 > edits {
-		t.Errorf("%d of 150 files were good, %d of %d edits were refused", parsed, refused, edits)
+	if parsed < 80 || refused*100 > edits {
+		t.Errorf("%d of 100 files were good, %d of %d edits were refused", parsed, refused, edits)
 	}
 }
 
