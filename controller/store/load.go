@@ -43,9 +43,6 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := files.MkdirPrivate(o.Dir); err != nil {
 		return nil, fmt.Errorf("open objects: %w", err)
 	}
-	if _, err := files.SweepTemps(o.Dir); err != nil {
-		return nil, fmt.Errorf("open objects: %w", err)
-	}
 	folders, err := stateFolders(o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open objects: %w", err)
@@ -105,24 +102,24 @@ func subfolders(dir string) ([]string, error) {
 }
 
 // stateNames lists the objects whose state files lie in a folder, and the names
-// under which durable versions are kept.
-func stateNames(dir string) (names []string, kept map[string]bool, err error) {
+// under which durable versions are kept or which a killed write left.
+func stateNames(dir string) (names []string, others map[string]bool, err error) {
 	list, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
-	kept = map[string]bool{}
+	others = map[string]bool{}
 	for _, d := range list {
 		if !d.Type().IsRegular() {
 			continue
 		}
-		if isKept(d.Name()) {
-			kept[d.Name()] = true
+		if isKept(d.Name()) || files.IsTemp(d.Name()) {
+			others[d.Name()] = true
 		} else if name, ok := strings.CutSuffix(d.Name(), stateFile); ok && pathPart.MatchString(name) {
 			names = append(names, name)
 		}
 	}
-	return names, kept, nil
+	return names, others, nil
 }
 
 func isKept(name string) bool {
@@ -137,7 +134,7 @@ func (s *Store) loadFolder(f folder) error {
 			return err
 		}
 	}
-	names, kept, err := stateNames(f.path)
+	names, others, err := stateNames(f.path)
 	if err != nil {
 		return err
 	}
@@ -153,7 +150,7 @@ func (s *Store) loadFolder(f folder) error {
 		wg.Go(func() {
 			for i := w; i < len(names); i += workers {
 				r := &found[i]
-				r.e, r.v, r.problem, r.err = s.load(f, names[i], kept)
+				r.e, r.v, r.problem, r.err = s.load(f, names[i], others)
 			}
 		})
 	}
@@ -171,9 +168,9 @@ func (s *Store) loadFolder(f folder) error {
 			r.e.cur = r.v
 			s.entries[r.v.key] = r.e
 		}
-		delete(kept, filepath.Base(keptPath(filepath.Join(f.path, names[i]+stateFile))))
+		delete(others, filepath.Base(keptPath(filepath.Join(f.path, names[i]+stateFile))))
 	}
-	for name := range kept { // of objects that are gone
+	for name := range others { // temporaries, and what was kept of objects that are gone
 		if err := s.opts.Files.Remove(pointKeep, filepath.Join(f.path, name), files.Derived); err != nil {
 			return err
 		}
@@ -252,14 +249,13 @@ func (s *Store) recovered(f folder, name string, data []byte) (v *version, whole
 			}
 		}
 	}
-	text := string(data)
-	doc, _ := section(text, "metadata")
+	doc, _ := section(data, "metadata")
 	meta, err := decodeMeta(doc)
-	v = &version{key: api.Key{Kind: kindOf(text), Namespace: f.namespace, Name: name}, meta: meta}
+	v = &version{key: api.Key{Kind: kindOf(data), Namespace: f.namespace, Name: name}, meta: meta}
 	if !fits(v, err) || uuid.Validate(string(v.meta.UID)) != nil || v.meta.Generation < 1 {
 		return nil, false
 	}
-	if doc, ok := section(text, "source"); ok {
+	if doc, ok := section(data, "source"); ok {
 		v.source, _ = decodeSource(doc) // else the next Apply tells
 	}
 	if v.meta.DeletionTimestamp != nil { // nobody applies it any more, and its deletion must come to its end

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -46,7 +47,7 @@ type version struct {
 
 	// A version that was loaded holds the body of its file until it is first
 	// asked for: a start reads every file and decodes none.
-	body   string
+	body   []byte
 	decode sync.Once
 	err    error
 
@@ -58,7 +59,7 @@ type version struct {
 
 // loaded is the version in a state file whose body was found to be whole. The
 // kind of its key is as the file writes it.
-func loaded(namespace, name, body string) (*version, error) {
+func loaded(namespace, name string, body []byte) (*version, error) {
 	v := &version{key: api.Key{Kind: kindOf(body), Namespace: namespace, Name: name}, body: body}
 	doc, _ := section(body, "source")
 	var err error
@@ -66,28 +67,28 @@ func loaded(namespace, name, body string) (*version, error) {
 	return v, err
 }
 
-func kindOf(body string) string {
-	_, rest, _ := strings.Cut(body, "\nkind: ")
-	kind, _, _ := strings.Cut(rest, "\n")
-	return kind
+func kindOf(body []byte) string {
+	_, rest, _ := bytes.Cut(body, []byte("\nkind: "))
+	kind, _, _ := bytes.Cut(rest, []byte("\n"))
+	return string(kind)
 }
 
 // ready decodes a loaded version, once.
 func (v *version) ready() error {
 	v.decode.Do(func() {
-		if v.body == "" {
+		if v.body == nil {
 			return
 		}
 		if v.err = v.decodeBody(); v.err != nil {
 			v.err = fmt.Errorf("decode state of %s: %w", v.key, v.err)
 		}
-		v.body = ""
+		v.body = nil
 	})
 	return v.err
 }
 
 func (v *version) decodeBody() error {
-	parsed, err := parse(v.body)
+	parsed, err := parse(string(v.body))
 	if err != nil {
 		return err
 	}
@@ -217,29 +218,29 @@ func seal(b []byte, how files.Durability) []byte {
 }
 
 // unseal returns the body of a whole state file and how it was written; else
-// an error that matches errDamaged or ErrNewerState.
-func unseal(data []byte) (body string, how files.Durability, err error) {
+// an error that matches errDamaged or ErrNewerState. The body is a part of data.
+func unseal(data []byte) (body []byte, how files.Durability, err error) {
 	if n, ok := versionOf(data); ok && n > stateVersion {
-		return "", 0, fmt.Errorf("%w: it has state version %d, this skc knows %d", ErrNewerState, n, stateVersion)
+		return nil, 0, fmt.Errorf("%w: it has state version %d, this skc knows %d", ErrNewerState, n, stateVersion)
 	}
-	if len(data) < sealLen {
-		return "", 0, errDamaged
+	end := len(data) - sealLen
+	if end < 0 {
+		return nil, 0, errDamaged
 	}
-	bodyLen := len(data) - sealLen
-	head, tail := data[:bodyLen+len(sealDurable)], data[bodyLen+len(sealDurable):]
+	head, tail := data[:end+len(sealDurable)], data[end+len(sealDurable):]
 	sum := sha256.Sum256(head)
-	if string(tail) != hex.EncodeToString(sum[:])+"\n" {
-		return "", 0, errDamaged
+	var want [2*sha256.Size + 1]byte
+	hex.Encode(want[:], sum[:])
+	want[len(want)-1] = '\n'
+	switch mark := string(head[end:]); {
+	case !bytes.Equal(tail, want[:]):
+		return nil, 0, errDamaged
+	case mark == sealDurable:
+		return data[:end], files.Durable, nil
+	case mark == sealDerived:
+		return data[:end], files.Derived, nil
 	}
-	switch string(head[bodyLen:]) {
-	case sealDurable:
-		how = files.Durable
-	case sealDerived:
-		how = files.Derived
-	default:
-		return "", 0, errDamaged
-	}
-	return string(data[:bodyLen]), how, nil
+	return nil, 0, errDamaged
 }
 
 // versionOf reads the first line.
@@ -253,20 +254,20 @@ func versionOf(data []byte) (int, bool) {
 // section returns the value of a top-level key of body, as a block, if all of
 // it is there: if another key, or the seal, follows. No line of a value begins
 // as a top-level key does, because strings hold no line ends.
-func section(body, name string) (any, bool) {
-	_, text, ok := strings.Cut(body, "\n"+name+":\n")
+func section(body []byte, name string) (any, bool) {
+	_, text, ok := bytes.Cut(body, []byte("\n"+name+":\n"))
 	if !ok {
 		return nil, false
 	}
 	for end := 0; end < len(text); {
 		if text[end] != ' ' {
-			v, err := parse("x:\n" + text[:end])
+			v, err := parse(name + ":\n" + string(text[:end]))
 			if err != nil {
 				return nil, false
 			}
-			return v.(map[string]any)["x"], true
+			return v.(map[string]any)[name], true
 		}
-		n := strings.IndexByte(text[end:], '\n')
+		n := bytes.IndexByte(text[end:], '\n')
 		if n < 0 {
 			break
 		}

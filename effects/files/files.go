@@ -375,6 +375,10 @@ func syncDir(dir string) error {
 // tempPattern matches the names of our own temporaries and of nobody else's.
 var tempPattern = regexp.MustCompile(`^\..+\.skc-[0-9a-f]{16}\.tmp$`)
 
+// IsTemp tells the name of a temporary of this package, which a killed write
+// may have left.
+func IsTemp(name string) bool { return tempPattern.MatchString(name) }
+
 // createTemp opens a new file beside the target: a rename is atomic only
 // within a file system. The leading dot and the ending make the spool reader
 // pass it over, even as a leftover.
@@ -412,7 +416,7 @@ func SweepTemps(dir string) (removed int, err error) {
 		if err != nil {
 			return err
 		}
-		if d.Type().IsRegular() && tempPattern.MatchString(d.Name()) {
+		if d.Type().IsRegular() && IsTemp(d.Name()) {
 			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
