@@ -81,7 +81,7 @@ func (f File) Replace(i int, from File, j int) (File, error) {
 func (f File) Remove(i int) (File, error) {
 	start, end := f.Docs[i].Start, f.Docs[i].End
 	if before := bytes.LastIndexByte(f.Data[:max(start-1, 0)], '\n') + 1; bytes.HasPrefix(f.Data[before:start], []byte("---")) {
-		start = before // its own marker, which may have a comment about it
+		start = before                                              // its own marker, which may have a comment about it
 		if f.Data[f.Docs[i].Start-1] != '\n' && end < len(f.Data) { // on the marker's line, which ends behind it
 			end++
 		}
