@@ -368,6 +368,31 @@ func Conform(t *testing.T, newStore func(t *testing.T) Store) {
 		}
 	})
 
+	run("the source condition comes with the object", func(t *testing.T, w *world) {
+		d := Desired("web", "a")
+		d.Accepted = &metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, Message: "read"}
+		s := w.apply(d)
+		c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.SourceAccepted)
+		if c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != 1 {
+			t.Fatalf("condition = %+v", c)
+		}
+		w.wantTold("the first Apply", "web")
+		if again := w.apply(d); again.ResourceVersion != s.ResourceVersion {
+			t.Error("an equal Apply was stored")
+		}
+		w.wantTold("an equal Apply")
+		d = Desired("web", "b") // with nothing to say of the file
+		if s := w.apply(d); s.Generation != 2 || len(s.Status.Conditions) != 1 {
+			t.Errorf("after an Apply without a condition: %+v", s)
+		}
+		w.told()
+		d.Accepted = &metav1.Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonDuplicateObject, Message: "two files"}
+		if s := w.apply(d); s.Generation != 2 || s.Status.Conditions[0].Status != metav1.ConditionFalse {
+			t.Errorf("after an Apply with another condition: %+v", s)
+		}
+		w.wantTold("another condition", "web")
+	})
+
 	run("finalizers hold a deletion", func(t *testing.T, w *world) {
 		w.apply(Desired("web", "a"))
 		old := w.update("web", func(s *v1alpha1.Session) { s.Finalizers = []string{"one", "two"} })
