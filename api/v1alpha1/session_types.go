@@ -463,6 +463,9 @@ type StoppingStatus struct {
 	Reason string `json:"reason"`
 	// When every process that is left gets SIGKILL.
 	Deadline metav1.MicroTime `json:"deadline"`
+	// True when the signal was sent; until then only the intent is written down.
+	// +optional
+	Signaled bool `json:"signaled,omitempty"`
 	// True when the grace period is over and SIGKILL is sent.
 	// +optional
 	Forced bool `json:"forced,omitempty"`

@@ -73,6 +73,11 @@ func serve(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if owner.Check() == nil {
+			_ = os.Remove(o.home.ControlSocket())
+		}
+	}()
 	var objectsLoaded, sourcesRead atomic.Bool
 	server := &health.Server{Gatherer: reg, Ready: map[string]health.Check{
 		"objects": loaded(&objectsLoaded, "the state files are still being read"),

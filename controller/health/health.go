@@ -37,6 +37,10 @@ func Listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open control socket: %w", err)
 	}
+	// An owner that lost the home must not take the next one's socket with it.
+	if u, ok := l.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false)
+	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("close control socket to others: %w", err), l.Close())
 	}

@@ -79,11 +79,12 @@ func Acquire(path, hint string) (*Lease, error) {
 	return nil, fmt.Errorf("lock %s: the file is replaced again and again", path)
 }
 
-// lock takes the exclusive lock. Held, in a command that asks whether skcd runs,
-// has a shared one for some microseconds; that must not look like an owner.
+// lock takes the exclusive lock. Two that hold it for a moment must not look
+// like an owner: Held, in a command that asks whether skcd runs, and a child that
+// a killed skcd had forked and that has not come to its exec yet.
 func lock(f *os.File) error {
 	var err error
-	for range 5 {
+	for range 50 {
 		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
 			return err
 		}
@@ -93,15 +94,22 @@ func lock(f *os.File) error {
 }
 
 // Watch waits until the ownership is lost, and returns the error of Check, or
-// until ctx ends, and returns nil.
+// until ctx ends, and returns nil. Where the kernel tells of no changes it looks
+// every two seconds.
 func (l *Lease) Watch(ctx context.Context) error {
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch lock: %w", err)
+	var events <-chan fsnotify.Event
+	var failures <-chan error
+	var tick <-chan time.Time
+	if w, err := fsnotify.NewWatcher(); err == nil {
+		defer w.Close() //nolint:errcheck // nothing was written
+		if err = w.Add(filepath.Dir(l.path)); err == nil {
+			events, failures = w.Events, w.Errors
+		}
 	}
-	defer w.Close() //nolint:errcheck // nothing was written
-	if err := w.Add(filepath.Dir(l.path)); err != nil {
-		return fmt.Errorf("watch lock: %w", err)
+	if events == nil {
+		t := time.NewTicker(2 * time.Second)
+		defer t.Stop()
+		tick = t.C
 	}
 	for {
 		if err := l.Check(); errors.Is(err, effects.ErrNotOwner) {
@@ -110,8 +118,9 @@ func (l *Lease) Watch(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-w.Events:
-		case <-w.Errors:
+		case <-events:
+		case <-failures:
+		case <-tick:
 		}
 	}
 }

@@ -156,12 +156,18 @@ func (r *Reconciler) ensureStopped(ctx context.Context, s *v1alpha1.Session, obs
 	key := api.KeyOf(s)
 	r.Prober.Stop(key) // a probe's command carries the session's mark
 	if st == nil || st.Attempt != attempt {
+		// Who asked cannot be seen in a process that ended, so it is on disk before
+		// the signal: this pass writes it, the next one sends.
+		s.Status.Stopping = &v1alpha1.StoppingStatus{Attempt: attempt, Reason: requested,
+			Deadline: metav1.NewMicroTime(r.nowMicro().Add(grace))}
+		set(s, v1alpha1.SessionRunning, metav1.ConditionFalse, v1alpha1.ReasonStopping, stoppingMessage(s, requested))
+		return false, controller.Result{RequeueAfter: time.Millisecond}, nil
+	}
+	if !st.Signaled {
 		if err := r.Processes.Signal(ctx, uid, main, string(s.Spec.Stop.SignalOrDefault())); err != nil {
 			return false, none, fmt.Errorf("signal %s: %w", key, err)
 		}
-		st = &v1alpha1.StoppingStatus{Attempt: attempt, Reason: requested,
-			Deadline: metav1.NewMicroTime(r.nowMicro().Add(grace))}
-		s.Status.Stopping = st
+		st.Signaled = true
 	}
 	set(s, v1alpha1.SessionRunning, metav1.ConditionFalse, v1alpha1.ReasonStopping, stoppingMessage(s, requested))
 	wait := r.left(s, "stop", st.Deadline.Time, grace)
