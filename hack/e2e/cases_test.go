@@ -5,6 +5,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"flag"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -65,7 +66,7 @@ func steps(w *world.World, name string, env ...string) string {
 	world.Must(w, err)
 	logs := filepath.Join(w.Dir, "logs")
 	world.Must(w, os.MkdirAll(logs, 0o700))
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", `. "$0"; cd "$1"; . ./steps.sh`, lib, dir)
 	cmd.Env = append([]string{
@@ -241,6 +242,42 @@ func mountTmpfs(w *world.World, dir, options string) {
 	w.BeforeRemoval(func() {
 		if out, err := exec.Command("umount", "-l", dir).CombinedOutput(); err != nil {
 			w.Errorf("umount %s: %s", dir, out)
+		}
+	})
+}
+
+// long runs the slow cases' own scripts too.
+var long = flag.Bool("long", false, "run the steps.sh of the slow cases unchanged as well")
+
+// The scripts of the slow cases, unchanged. What they hold is held by the
+// shorter tests that coverage names; these show that the words are enough.
+func TestSlowScripts(t *testing.T) {
+	if !*long {
+		t.Skip("takes a quarter of an hour: go test -tags e2e ./hack/e2e -run TestSlowScripts -args -long")
+	}
+	for _, c := range []struct {
+		name   string
+		faults bool
+		start  bool
+	}{
+		{name: "009-stubborn-children", start: true},
+		{name: "017-remove-and-put-back", start: true},
+		{name: "029-crash-after-create", faults: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := world.New(t, c.faults)
+			if c.start {
+				w.Start()
+			}
+			steps(w, c.name)
+		})
+	}
+	t.Run("019-event-overflow", func(t *testing.T) {
+		needRoot(t)
+		w := world.New(t)
+		if out := steps(w, "019-event-overflow"); !strings.HasSuffix(out, "250") {
+			t.Errorf("printed %q, want 250", out)
 		}
 	})
 }

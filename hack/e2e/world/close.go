@@ -27,14 +27,6 @@ func (w *World) close() {
 		w.dump()
 	}
 	defer w.sweep()
-	if w.Untidy {
-		for _, c := range w.all {
-			if c.Alive() {
-				_ = c.Cmd.Process.Signal(syscall.SIGCONT)
-			}
-		}
-		return
-	}
 	if w.now != nil && w.now.Alive() && !w.Failed() {
 		w.checkOrphans()
 	}

@@ -60,9 +60,6 @@ type World struct {
 	Homeless bool
 	// Prefix is put before skcd's command line, as an unshare.
 	Prefix []string
-	// Untidy says that the test breaks skc on purpose so that the checks for
-	// things left behind do not hold.
-	Untidy bool
 
 	canary  string
 	now     *Controller
