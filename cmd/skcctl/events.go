@@ -65,6 +65,7 @@ func runEvents(ctx context.Context, o *eventsOptions) error {
 		}
 		return o.allNamespaces || e.Namespace == ns
 	}
+	o.noteDown(h, "nothing new happens until it is started")
 	if o.watch {
 		follow, err := events.Follow(ctx, h.Events(), wanted)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"skc.dev/skc/api"
@@ -132,15 +133,16 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 	if err != nil {
 		return err
 	}
-	for _, p := range objects.Problems() {
-		log.Info("a state file was set aside", "problem", p)
-	}
 	objectsLoaded(true)
 	if err := sweepLaunchFiles(ctx, objects, layer, o.home.Launch()); err != nil {
 		return err
 	}
 	recorder := events.NewRecorder(events.Options{Dir: o.home.Events(), Files: layer, Clock: clk, Log: log.WithName("events")})
 	defer recorder.Close()
+	for _, p := range objects.Problems() {
+		log.Info("a state file was damaged", "object", p.Key.String(), "file", p.File, "setAside", p.SetAside, "problem", p.Message)
+		recorder.Event(damaged(p), events.Warning, "StateDamaged", p.Message+"; the damaged file is "+p.SetAside)
+	}
 
 	mux := tmux.New(tmux.Options{
 		Socket: o.home.TmuxSocket(), Tmux: o.Tmux, Launcher: launcher, LaunchDir: o.home.Launch(),
@@ -224,6 +226,15 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 		return nil
 	})
 	return g.Wait()
+}
+
+// damaged is the object of a state file that could not be read whole, as an
+// event names it.
+func damaged(p store.Problem) api.Object {
+	s := &v1alpha1.Session{}
+	s.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(p.Key.Kind))
+	s.Namespace, s.Name, s.UID = p.Key.Namespace, p.Key.Name, types.UID(p.UID)
+	return s
 }
 
 // sweepLaunchFiles removes those of sessions that are no more. Those of others

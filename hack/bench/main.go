@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command bench measures skc against what it is made of, in one run: raw tmux
 // over a pipelined control connection, raw files, raw processes. It prints
 // ratios, each with its goal; absolute times are of this machine and this hour.
