@@ -77,6 +77,30 @@ func BenchmarkLook(b *testing.B) {
 	}
 }
 
+// BenchmarkDeath is the time from the death of a program until Get says how it
+// died.
+func BenchmarkDeath(b *testing.B) {
+	r := newReal(b)
+	p := benchStart(b, r)
+	n := int64(1)
+	for b.Loop() {
+		r.Die(p, "SIGKILL")
+		for got, err := p, error(nil); !got.Dead; got, err = r.Get(b.Context(), p.Launch.UID) {
+			must(b, err)
+			<-r.Changes
+		}
+		b.StopTimer()
+		n++
+		r.Prepare(tmuxtest.Launch(1, n))
+		var err error
+		if p, err = r.Respawn(b.Context(), p, tmuxtest.Launch(1, n)); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(r.client.Stats().DeathsBlind), "unknown")
+}
+
 func benchStart(b *testing.B, r *real) effects.TmuxPane {
 	b.Helper()
 	r.Prepare(tmuxtest.Launch(1, 1))

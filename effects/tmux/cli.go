@@ -148,7 +148,9 @@ func CaptureOnce(ctx context.Context, tmuxBinary, socket, paneID string, lines i
 
 // Follow copies to w what the program of a pane writes from now on, byte for
 // byte, until the program ends, the pane is gone or ctx ends; each of them is a
-// success. A w that takes nothing holds up only this call.
+// success. A w that takes nothing holds up only this call. tmux drops what it
+// has not sent when the program ends, so the very last lines may be missing;
+// CaptureOnce has them.
 func Follow(ctx context.Context, tmuxBinary, socket, sessionID, paneID string, w io.Writer) error {
 	if !id(paneID, '%') || !id(sessionID, '$') {
 		return fmt.Errorf("follow: %w: pane %q of session %q", ErrInvalid, paneID, sessionID)
@@ -220,7 +222,7 @@ func follow(ctx context.Context, tmuxBinary, socket, sessionID, paneID string, w
 	case <-died:
 	}
 	// What it wrote last may still be on its way: tmux calls the pane dead only
-	// after it read all of it, and its answer comes after what it read.
+	// after it read all of it, and answers after what it sent.
 	for pid, n := r.pid, 0; n < 100 && !r.dead && r.pid == pid; n++ {
 		t := time.NewTimer(10 * time.Millisecond)
 		select {

@@ -19,10 +19,16 @@ type deathQueue struct {
 	kick chan struct{}
 }
 
+// death is of one program in one pane: the one before it may end later.
 type death struct {
-	pane  string
-	id    effects.ProcessID
+	pane string
+	id   effects.ProcessID
+}
+
+// patience counts how long how a program ended was asked for in vain.
+type patience struct {
 	since time.Time
+	asks  int
 }
 
 func (q *deathQueue) put(pane string, id effects.ProcessID) {
@@ -47,15 +53,17 @@ const (
 	firstAsk = time.Millisecond
 	maxAsk   = 250 * time.Millisecond
 	// giveUp is when a program is said to be dead although tmux still does not
-	// know how it ended.
-	giveUp = 5 * time.Second
+	// know how it ended: after so long in which nothing was learned of any, and
+	// no fewer asks.
+	giveUp     = 5 * time.Second
+	giveUpAsks = 20
 )
 
 // reap learns how programs ended. tmux may miss a death until its next child
 // ends, so the server is sent SIGCHLD before it is asked, for all that are
 // waiting at once, until it knows.
 func (c *Client) reap(ctx context.Context) {
-	waiting := map[string]death{}
+	waiting := map[death]*patience{}
 	wait := firstAsk
 	again := c.o.Clock.NewTimer(time.Hour) // runs only while deaths are waiting
 	again.Stop()
@@ -73,8 +81,7 @@ func (c *Client) reap(ctx context.Context) {
 			wait = firstAsk
 		}
 		for _, d := range c.deaths.drain() {
-			d.since = c.o.Clock.Now()
-			waiting[d.pane] = d
+			waiting[d] = &patience{since: c.o.Clock.Now()}
 		}
 		c.settle(waiting)
 		if len(waiting) == 0 {
@@ -87,20 +94,28 @@ func (c *Client) reap(ctx context.Context) {
 
 // settle drops the deaths that are no longer waited for, and those waited for
 // too long.
-func (c *Client) settle(waiting map[string]death) {
+func (c *Client) settle(waiting map[death]*patience) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for pane, d := range waiting {
-		e := c.index.panes[pane]
+	learned := false
+	for d := range waiting {
+		e := c.index.panes[d.pane]
 		if e == nil || e.Process != d.id || e.Dead || e.killing {
-			delete(waiting, pane) // gone, started anew, or known
-			continue
+			delete(waiting, d) // gone, started anew, or known
+			learned = true
 		}
+	}
+	now := c.o.Clock.Now()
+	for d, p := range waiting {
+		e := c.index.panes[d.pane]
 		e.waiting = true
-		if c.o.Clock.Since(d.since) < giveUp {
+		if learned { // tmux is at it
+			p.since, p.asks = now, 0
+		}
+		if now.Sub(p.since) < giveUp || p.asks < giveUpAsks {
 			continue
 		}
-		delete(waiting, pane)
+		delete(waiting, d)
 		e.Dead, e.waiting = true, false
 		c.stats.deaths.Add(1)
 		c.stats.deathsBlind.Add(1)
@@ -110,12 +125,15 @@ func (c *Client) settle(waiting map[string]death) {
 
 // ask reads the exit statuses of all that are waiting with one command. Its
 // answer goes into the index, which tells of each change.
-func (c *Client) ask(ctx context.Context, waiting map[string]death) {
+func (c *Client) ask(ctx context.Context, waiting map[death]*patience) {
 	c.mu.Lock()
 	ph, cn, server := c.phase, c.conn, c.server
 	c.mu.Unlock()
 	if ph != up {
 		return // the look after the next connect tells
+	}
+	for _, p := range waiting {
+		p.asks++
 	}
 	if err := process.Signal(server.ProcessID, unix.SIGCHLD); err != nil {
 		c.o.Log.Error(err, "tell the tmux server of a death")
@@ -125,7 +143,8 @@ func (c *Client) ask(ctx context.Context, waiting map[string]death) {
 		_ = c.Look(ctx) // its failure is the connection's, which is seen by all
 		return
 	}
-	for pane := range waiting { // the only one: its window is enough
+	for d := range waiting { // the only one: its window is enough
+		pane := d.pane
 		cmd := &command{line: "list-panes -t " + quote(pane) + " -F '" + paneFormat + "'", blocks: 1}
 		cmd.apply = func(r *reply) {
 			c.mu.Lock()

@@ -162,7 +162,7 @@ func TestClientKilled(t *testing.T) {
 		default:
 			r.tmux(t, "kill-session", "-t", "=_anchor")
 		}
-		eventually(t, "another client is connected after the first was "+what, func() bool {
+		eventually(t, "another client than "+strconv.Itoa(pid)+" is connected after the first was "+what, func() bool {
 			now := r.client.ClientPID()
 			return now != 0 && now != pid
 		})

@@ -92,12 +92,21 @@ type found struct {
 // find proves which server is ours. The process that was written down is ours
 // while it lives; a socket that leads elsewhere, or nowhere, is healed.
 func (c *Client) find(ctx context.Context) (found, error) {
+	again := c.o.Clock.NewTimer(healEvery)
+	defer again.Stop()
 	for try := 0; ; try++ {
 		f, err := c.findOnce(ctx)
-		if !errors.Is(err, effects.ErrNotFound) || try == 3 {
+		if !errors.Is(err, effects.ErrNotFound) || try == 100 {
 			return f, err
 		}
-		// It ended between two looks at it; the next sees that.
+		// It ended between two looks at it. The kernel closes the sockets of a dead
+		// process a little later; the next look sees that.
+		select {
+		case <-again.C():
+			again.Reset(healEvery)
+		case <-ctx.Done():
+			return found{}, ctx.Err()
+		}
 	}
 }
 
@@ -468,7 +477,6 @@ func (c *Client) serverDied(server effects.TmuxServer) {
 	if !ours {
 		return
 	}
-	c.o.Log.Info("tmux server is gone", "socket", c.o.Socket, "pid", server.PID)
 	c.setGone()
 }
 

@@ -277,10 +277,13 @@ func (c *Client) setPhase(set func()) {
 // setGone forgets every pane: there is no server that could hold one.
 func (c *Client) setGone() {
 	c.mu.Lock()
-	already := c.phase == gone
+	already, server := c.phase == gone, c.server
 	c.mu.Unlock()
 	if already {
 		return
+	}
+	if server.PID != 0 {
+		c.o.Log.Info("tmux server is gone", "socket", c.o.Socket, "pid", server.PID)
 	}
 	c.setPhase(func() {
 		c.phase, c.conn, c.cause, c.server, c.index, c.stale = gone, nil, nil, effects.TmuxServer{}, newIndex(), false

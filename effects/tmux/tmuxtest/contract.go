@@ -84,7 +84,8 @@ func (w *World) Until(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-w.Changes:
 		case <-limit:
-			t.Fatalf("it never came that %s", what)
+			panes, err := w.List(t.Context())
+			t.Fatalf("it never came that %s; there are %+v, %v", what, panes, err)
 		}
 	}
 }
