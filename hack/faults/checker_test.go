@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,13 +63,14 @@ func TestTheChecksSee(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tr := newTrial(t, tt.kind)
-			tr.Untidy = true
 			tr.kind.change(tr)
 			tr.heal()
 			tt.harm(tr)
 			if found := strings.Join(tr.check(), "\n"); !strings.Contains(found, tt.want) {
 				t.Errorf("found %q, want %q in it", found, tt.want)
 			}
+			tr.Stop(syscall.SIGKILL) // what is left would be found at the end too
+			world.Must(t, os.RemoveAll(filepath.Join(tr.State, "objects")))
 		})
 	}
 }
@@ -87,7 +89,7 @@ func kindNamed(t *testing.T, name string) *kind {
 // again starts the subject's program once more, beside skc.
 func again(tr *trial) {
 	before := len(tr.log.all())
-	cmd := exec.Command("sh", "-c", strings.Replace(program, "%s", tr.log.path, 1), "v1")
+	cmd := exec.Command("sh", "-c", fmt.Sprintf(child+program, tr.log.path), "v1")
 	cmd.Env = append(os.Environ(), "SKCE_WORLD="+tr.Dir, "SKC_SESSION_UID="+tr.uids()[0], "SKC_SESSION_NAME="+subject, "SKC_SESSION_NAMESPACE=default")
 	world.Must(tr, cmd.Start())
 	go func() { _ = cmd.Wait() }()

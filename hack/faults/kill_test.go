@@ -19,16 +19,16 @@ var beyond = map[string]string{}
 type matrix struct {
 	mu    sync.Mutex
 	cells map[[2]string][]time.Duration // how long each recovery took
+	bad   map[[2]string]bool
 	tried int
 }
 
-func (m *matrix) add(place, kind string, healed time.Duration, killed bool) {
+func (m *matrix) add(t *testing.T, place, kind string, healed time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tried++
-	if killed {
-		m.cells[[2]string{place, kind}] = append(m.cells[[2]string{place, kind}], healed)
-	}
+	at := [2]string{place, kind}
+	m.cells[at] = append(m.cells[at], healed)
+	m.bad[at] = m.bad[at] || t.Failed()
 }
 
 func (m *matrix) print() {
@@ -49,6 +49,9 @@ func (m *matrix) print() {
 				if len(all) > 1 {
 					cell += fmt.Sprintf(" (%d)", len(all))
 				}
+				if m.bad[[2]string{p, k.name}] {
+					cell = "BAD " + cell
+				}
 			}
 			line += fmt.Sprintf(" %15s", cell)
 		}
@@ -65,7 +68,7 @@ func TestKill(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	m := &matrix{cells: map[[2]string][]time.Duration{}}
+	m := &matrix{cells: map[[2]string][]time.Duration{}, bad: map[[2]string]bool{}}
 	t.Run("at", func(t *testing.T) {
 		for _, place := range places {
 			chosen := kinds
@@ -118,12 +121,18 @@ func killOnce(t *testing.T, m *matrix, place string, k *kind, round int) {
 	if round > 0 {
 		nth += tr.rand.IntN(3)
 	}
-	killed := tr.settle(tr.broken(fmt.Sprintf("%s=kill@%d", place, nth), true))
-	healed := tr.heal()
+	m.mu.Lock()
+	m.tried++
+	m.mu.Unlock()
+	var healed time.Duration
+	if tr.settle(tr.broken(fmt.Sprintf("%s=kill@%d", place, nth), true)) {
+		defer func() { m.add(t, place, k.name, healed) }()
+	}
+	healed = healLimit // unless it does
+	healed = tr.heal()
 	for _, what := range tr.check() {
 		t.Error(what)
 	}
-	m.add(place, k.name, healed, killed)
 }
 
 var (

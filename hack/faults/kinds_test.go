@@ -35,8 +35,11 @@ type kind struct {
 	// death is the signal, or else who asked, in the certificate of the last
 	// program that ended.
 	death string
-	// alone has no second session beside it.
-	alone bool
+	// restarts are those that the status counts.
+	restarts int64
+	// alone has no second session beside it; bare is a program that leaves no
+	// process behind, so that its end and the next start come in one pass.
+	alone, bare bool
 }
 
 // States of a session.
@@ -54,7 +57,8 @@ var kinds = []*kind{
 	{name: "stop", have: running, change: (*trial).halt, want: stopped, starts: []string{"v1"}, death: v1alpha1.RequestedStopped},
 	{name: "start", have: stopped, change: (*trial).apply, want: running, starts: []string{"v1", "v1"}, death: v1alpha1.RequestedStopped},
 	{name: "delete", have: running, change: (*trial).take, want: gone, starts: []string{"v1"}},
-	{name: "restart", have: running, change: (*trial).shoot, want: running, starts: []string{"v1", "v1"}, death: "SIGKILL"},
+	{name: "restart", have: running, change: (*trial).shoot, want: running, starts: []string{"v1", "v1"}, death: "SIGKILL", restarts: 1},
+	{name: "restart-bare", have: running, change: (*trial).shoot, want: running, starts: []string{"v1", "v1"}, death: "SIGKILL", restarts: 1, bare: true},
 	// These come by the steps that none of the others has.
 	{name: "mistake", change: (*trial).mistake, want: failed},
 	{name: "confirm", have: running, change: (*trial).confirm, want: gone, starts: []string{"v1"}, alone: true},
@@ -63,13 +67,19 @@ var kinds = []*kind{
 
 // program logs its start, and leaves a process that heeds neither HUP nor TERM.
 // Nothing is forked before the log is written: it says pid and start time.
-const program = `trap "" HUP; (trap "" HUP TERM; exec sleep 6002) & ` +
-	`read -r stat < /proc/$$/stat; echo "$SKC_SESSION_UID $SKC_SESSION_NAME $0 $stat" >> %s; exec sleep 6001`
+const (
+	child   = `trap "" HUP; (trap "" HUP TERM; exec sleep 6002) & `
+	program = `read -r stat < /proc/$$/stat; echo "$SKC_SESSION_UID $SKC_SESSION_NAME $0 $stat" >> %s; exec sleep 6001`
+)
 
 func (t *trial) spec(name, version, state string) string {
 	target := fmt.Sprintf("plainDir: {path: %s}", filepath.Join(t.Work, name))
 	if t.kind.existing {
 		target = fmt.Sprintf("existingPath: {path: %s}", t.Work)
+	}
+	script := fmt.Sprintf(program, t.log.path)
+	if !t.kind.bare {
+		script = child + script
 	}
 	return fmt.Sprintf(`apiVersion: skc.dev/v1alpha1
 kind: Session
@@ -79,7 +89,7 @@ spec:
   command: [sh, -c, %q, %s]
   desiredState: %s
   stop: {gracePeriod: 200ms}
-`, name, target, fmt.Sprintf(program, t.log.path), version, state)
+`, name, target, script, version, state)
 }
 
 // say makes the spool say the text of the subject, as a file or by command.

@@ -62,14 +62,14 @@ func newTrial(t *testing.T, k *kind) *trial {
 	tr.Drop(tr.file, tr.spec(subject, "v1", running))
 	tr.clean()
 	tr.until(world.Patience, func() string {
-		if what := tr.lacking(running, []string{"v1"}, ""); what != "" || k.alone {
+		if what := tr.lacking(running, []string{"v1"}); what != "" || k.alone {
 			return what
 		}
 		return tr.neighbourMissing()
 	})
 	if k.have == stopped {
 		tr.Drop(tr.file, tr.spec(subject, "v1", stopped))
-		tr.until(world.Patience, func() string { return tr.lacking(stopped, []string{"v1"}, "") })
+		tr.until(world.Patience, func() string { return tr.lacking(stopped, []string{"v1"}) })
 	}
 	tr.Stop([]syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}[r.IntN(2)])
 	return tr
@@ -102,12 +102,15 @@ func (t *trial) broken(faults string, change bool, more ...string) *world.Contro
 // asks it to end, which comes by more places. It tells whether it was killed.
 func (t *trial) settle(c *world.Controller) (killed bool) {
 	t.Helper()
-	t.until(world.Patience, func() string {
+	stuck := wait(2*healLimit, func() string {
 		if !c.Alive() {
 			return ""
 		}
 		return t.undone()
 	})
+	if stuck != "" {
+		t.Errorf("lost: not killed, and after %s: %s", 2*healLimit, stuck)
+	}
 	if c.Alive() {
 		_ = c.Cmd.Process.Signal(syscall.SIGTERM)
 		c.Wait()
@@ -145,9 +148,9 @@ func wait(limit time.Duration, lacking func() string) string {
 }
 
 // undone says what of the change is not yet done.
-func (t *trial) undone() string { return t.lacking(t.kind.want, t.kind.starts, t.kind.death) }
+func (t *trial) undone() string { return t.lacking(t.kind.want, t.kind.starts) }
 
-func (t *trial) lacking(state string, starts []string, death string) string {
+func (t *trial) lacking(state string, starts []string) string {
 	if had := t.log.versions(subject); !slices.Equal(had, starts) {
 		return fmt.Sprintf("the starts are %q, want %q", had, starts)
 	}
@@ -178,9 +181,6 @@ func (t *trial) lacking(state string, starts []string, death string) string {
 	if c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.SourceAccepted); c == nil || c.Status != metav1.ConditionTrue {
 		return fmt.Sprintf("SourceAccepted is %v", c)
 	}
-	if last := s.Status.LastTermination; death != "" && (last == nil || last.Signal != death && last.RequestedBy != death) {
-		return fmt.Sprintf("the death certificate is %+v, want %s", last, death)
-	}
 	if tmux := s.Status.Tmux; state == running && (tmux == nil || tmux.PanePID != int64(t.log.last(subject).pid)) {
 		return fmt.Sprintf("status has %+v, the program the pid %d", tmux, t.log.last(subject).pid)
 	}
@@ -192,6 +192,9 @@ func (t *trial) lacking(state string, starts []string, death string) string {
 func (t *trial) check() (wrong []string) {
 	t.Helper()
 	if what := t.undone(); what != "" {
+		wrong = append(wrong, "lost: "+what)
+	}
+	if what := t.forgotten(); what != "" {
 		wrong = append(wrong, "lost: "+what)
 	}
 	uids := t.uids()
@@ -221,6 +224,21 @@ func (t *trial) check() (wrong []string) {
 		}
 	}
 	return wrong
+}
+
+// forgotten is what the status does not tell of the programs that ended.
+func (t *trial) forgotten() string {
+	s := t.Session(subject)
+	if s == nil {
+		return ""
+	}
+	if last := s.Status.LastTermination; t.kind.death != "" && (last == nil || last.Signal != t.kind.death && last.RequestedBy != t.kind.death) {
+		return fmt.Sprintf("the death certificate is %+v, want %s", last, t.kind.death)
+	}
+	if got := s.Status.Restarts; got.Total != t.kind.restarts || t.kind.restarts > 0 && got.Consecutive != t.kind.restarts {
+		return fmt.Sprintf("the status counts %+v, want %d restarts", got, t.kind.restarts)
+	}
+	return ""
 }
 
 // uids are the UIDs that the subject has and had.
