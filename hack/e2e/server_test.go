@@ -60,15 +60,19 @@ func TestB019SocketRemoved(t *testing.T) {
 			if how == "removed while down" {
 				w.Stop(syscall.SIGTERM)
 			}
-			world.Must(t, os.Remove(w.Socket()))
 			switch how {
 			case "foreign":
-				l, err := net.Listen("unix", w.Socket())
+				at := filepath.Join(w.Dir, "foreign.sock")
+				l, err := net.Listen("unix", at)
 				world.Must(t, err)
 				defer l.Close() //nolint:errcheck // nothing was written
+				world.Must(t, os.Rename(at, w.Socket()))
 			case "file":
 				w.Write(w.Socket(), "")
+			case "removed":
+				world.Must(t, os.Remove(w.Socket()))
 			case "removed while down":
+				world.Must(t, os.Remove(w.Socket()))
 				w.Start()
 			}
 			w.Until("the server can be reached again", func() bool {
@@ -242,11 +246,15 @@ func TestServerKilled(t *testing.T) {
 			}
 			for name := range pids {
 				lost := 0
-				for _, e := range w.Events(name) {
-					if strings.Contains(e, "Ended: ServerLost") {
-						lost++
+				w.Until("the loss is an event of "+name, func() bool {
+					lost = 0
+					for _, e := range w.Events(name) {
+						if strings.Contains(e, "Ended: ServerLost") {
+							lost++
+						}
 					}
-				}
+					return lost > 0
+				})
 				if lost != 1 {
 					t.Errorf("%s has %d events of the loss: %q", name, lost, w.Events(name))
 				}

@@ -491,12 +491,22 @@ func (w *World) UntilCondition(name, condition, want string) {
 	})
 }
 
-// UntilRunning waits until a session is Ready and its one main process is there,
-// and returns its pid.
+// UntilRunning waits until a session is Ready, its one main process is there and
+// is the one that the status names, and returns its pid.
 func (w *World) UntilRunning(name string) int {
 	w.Helper()
 	w.UntilCondition(name, v1alpha1.Ready, string(metav1.ConditionTrue)+"/"+v1alpha1.ReasonRunning)
-	return w.Main(name)
+	pid := 0
+	w.Until("the main process of "+name+" is the one of its status, and it is Ready", func() bool {
+		pids := w.Mains(name)
+		s := w.Session(name)
+		if len(pids) != 1 || s == nil || s.Status.Tmux == nil || int(s.Status.Tmux.PanePID) != pids[0] {
+			return false
+		}
+		pid = pids[0]
+		return w.Condition(name, v1alpha1.Ready) == string(metav1.ConditionTrue)+"/"+v1alpha1.ReasonRunning
+	})
+	return pid
 }
 
 // Main is the pid of the one main process of a session.
