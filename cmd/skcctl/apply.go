@@ -109,7 +109,7 @@ func (d *desired) apply(in manifest.File, i int, dryRun bool) (did string, err e
 		}
 		switch there, err := d.read(path); {
 		case err == nil && len(there.Docs) > 0, err != nil && !errors.Is(err, fs.ErrNotExist):
-			return "", fmt.Errorf("%s: %w: the file that %s would get holds something else; move it away", path, effects.ErrConflict, short(key))
+			return "", conflictf("%s: the file that %s would get holds something else; move it away", path, short(key))
 		}
 		if !dryRun {
 			err = d.create(f)

@@ -170,7 +170,7 @@ func (d *desired) locate(key api.Key) (manifest.File, int, error) {
 				return f, i, nil
 			}
 		case !errors.Is(err, fs.ErrNotExist):
-			return f, 0, fmt.Errorf("%w: the file that defines %s is not good; mend or remove it first:\n%w", effects.ErrConflict, short(key), notInvalid(err))
+			return f, 0, conflictf("the file that defines %s is not good; mend or remove it first:\n%v", short(key), err)
 		}
 	}
 	if err := d.scan(); err != nil {
@@ -183,13 +183,9 @@ func (d *desired) locate(key api.Key) (manifest.File, int, error) {
 		f, err := d.read(paths[0])
 		return f, f.Find(key), err
 	default:
-		return manifest.File{}, 0, fmt.Errorf("%w: %s is defined in several files, remove all but one: %s", effects.ErrConflict, short(key), strings.Join(paths, ", "))
+		return manifest.File{}, 0, conflictf("%s is defined in several files, remove all but one: %s", short(key), strings.Join(paths, ", "))
 	}
 }
-
-// notInvalid keeps the text of a refused file and hides its type: it is not the
-// input of this command that is refused.
-func notInvalid(err error) error { return errors.New(err.Error()) }
 
 // sourceOf is the file that the controller took the object from, or "".
 func (d *desired) sourceOf(key api.Key) string {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"skc.dev/skc/api"
 	"skc.dev/skc/effects"
@@ -49,6 +50,14 @@ var (
 	errDeleted    = errors.New("deleted while waiting")
 	errNoTerminal = errors.New("no terminal")
 )
+
+// inTheWay is a conflict with what is there, in words for people.
+type inTheWay struct{ text string }
+
+func (e inTheWay) Error() string { return e.text }
+func (e inTheWay) Unwrap() error { return effects.ErrConflict }
+
+func conflictf(format string, args ...any) error { return inTheWay{fmt.Sprintf(format, args...)} }
 
 // usageError is a wrong command line. The message is complete; the help of the
 // command is pointed to when it is printed.
