@@ -36,8 +36,9 @@ type file struct {
 	invalid *api.InvalidSpecError // the verdict, nil when good
 	docs    []doc
 
-	fault    string // why it cannot be read; empty when it can
-	slow     bool   // it has been changing for long
+	changed  time.Time // when its last change was seen
+	fault    string    // why it cannot be read; empty when it can
+	slow     bool      // it has been changing for long
 	settling *settling
 	job      *job
 	again    bool // something happened since the job began
@@ -57,7 +58,6 @@ type doc struct {
 // settling is what is known of a file while it is not known to stand still.
 type settling struct {
 	since   time.Time
-	changed time.Time     // when its last change was seen
 	gap     time.Duration // longest pause between two changes
 	last    signature
 	moved   bool // it appeared under its name and no write was heard since
@@ -131,8 +131,8 @@ func (s *Spool) lookFile(f *file, sig signature, op fsnotify.Op) {
 		}
 		st = s.settle(f, sig)
 	} else if sig != st.last {
-		st.gap = max(st.gap, s.now().Sub(st.changed))
-		st.changed, st.last = s.now(), sig
+		st.last = sig
+		s.change(f, st)
 	} else if !op.Has(fsnotify.Create) && !op.Has(fsnotify.Write) {
 		return // nothing new; it is being read
 	}
@@ -148,8 +148,9 @@ func (s *Spool) lookFile(f *file, sig signature, op fsnotify.Op) {
 
 // settle begins to wait until f stands still.
 func (s *Spool) settle(f *file, sig signature) *settling {
-	st := &settling{since: s.now(), changed: s.now(), last: sig}
+	st := &settling{since: s.now(), last: sig}
 	f.settling = st
+	s.change(f, st)
 	f.root.unread++
 	s.agenda.add(st.since.Add(slowAfter), func() {
 		if f.settling == st {
@@ -158,6 +159,14 @@ func (s *Spool) settle(f *file, sig signature) *settling {
 		}
 	})
 	return st
+}
+
+// change notes a change, and the pause before it unless that was a long one.
+func (s *Spool) change(f *file, st *settling) {
+	if gap := s.now().Sub(f.changed); gap <= 10*s.o.Settle {
+		st.gap = max(st.gap, gap)
+	}
+	f.changed = s.now()
 }
 
 // settled ends the wait.
@@ -183,7 +192,7 @@ func (s *Spool) read(f *file) {
 // longer than they are, and one that has become shorter is likely to be on its
 // way back to its length.
 func (s *Spool) quiet(f *file, st *settling) time.Duration {
-	d := max(s.o.Settle, min(4*st.gap, 40*s.o.Settle))
+	d := max(s.o.Settle, 2*st.gap)
 	if f.have && st.sig.size < f.sig.size {
 		d = max(d, 10*s.o.Settle)
 	}
@@ -263,7 +272,7 @@ func (s *Spool) readIn(f *file, d time.Duration) {
 // bytes were read, and no write before it.
 func (s *Spool) passed(f *file) {
 	st := f.settling
-	if st == nil || !st.moved || st.data == nil || f.job != nil {
+	if st == nil || st.data == nil || f.job != nil { // a later event drops the data
 		return
 	}
 	s.accept(f, st.data, st.hash, st.sig, st.trusted)
@@ -382,6 +391,11 @@ func (s *Spool) advanceInitial() {
 			s.setDocs(f, f.waiting)
 		}
 		f.waiting = nil
+	}
+	if !l.left() {
+		for _, o := range s.objects {
+			s.refresh(o)
+		}
 	}
 }
 

@@ -68,7 +68,7 @@ func (s *Spool) prune(r *root) {
 	if r.verifying || !s.due(r) && !r.mismatch() {
 		return
 	}
-	if s.initial != nil && s.initial.left() {
+	if s.beginning() {
 		s.pruneAt(r, s.now().Add(s.o.PruneSettle))
 		return
 	}

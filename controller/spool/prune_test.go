@@ -418,6 +418,25 @@ func TestMovedWhileLookedAt(t *testing.T) {
 	w.want(nil)
 }
 
+func TestMovedIntoAFileThatIsBeingWritten(t *testing.T) {
+	w := newWorld(t)
+	w.put("a.yaml", session("a", "1"))
+	w.put("c.yaml", session("c", "1"))
+	w.start()
+	w.remove("a.yaml")
+	w.pass(1900 * time.Millisecond)
+	w.clock.Step(90 * time.Millisecond)
+	w.flush()
+	w.write("c.yaml", session("c", "1")+"---\n"+session("a", "2")) // due in 10 ms, quiet in 50
+	w.flush()
+	w.clock.Step(20 * time.Millisecond)
+	w.flush()
+	w.want(map[string]string{"a": "1", "c": "1"})
+	w.pass(5 * time.Second)
+	w.want(map[string]string{"a": "2", "c": "1"})
+	w.wantNoRemovals()
+}
+
 func TestBadFileInTheGonesPlace(t *testing.T) {
 	// An editor that renames the old file away and saves a bad one.
 	for _, text := range []string{"nonsense: [", "", "# nothing\n"} {

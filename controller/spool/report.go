@@ -267,7 +267,7 @@ func (s *Spool) openReports() error {
 
 // flush writes the records that changed.
 func (p *reports) flush(s *Spool) {
-	if p.failing || len(p.roots)+len(p.files)+len(p.dirs) == 0 && (len(p.stale) == 0 || s.initial != nil) {
+	if p.failing || s.beginning() || len(p.roots)+len(p.files)+len(p.dirs) == 0 && (len(p.stale) == 0 || s.initial != nil) {
 		return
 	}
 	ok := true

@@ -115,6 +115,7 @@ type Spool struct {
 	list     func(dir string) (*listing, error)
 	notifier func() (*fsnotify.Watcher, error)
 	addWatch func(w *fsnotify.Watcher, dir string) error
+	remote   func(dir string) bool
 
 	// The owner's state.
 	roots   []*root
@@ -150,6 +151,7 @@ func New(o Options) *Spool {
 		list:     list,
 		notifier: fsnotify.NewWatcher,
 		addWatch: func(w *fsnotify.Watcher, dir string) error { return w.Add(dir) },
+		remote:   remote,
 		files:    map[string]*file{},
 		objects:  map[api.Key]*object{},
 		left:     map[string][]doc{},
@@ -297,12 +299,16 @@ func (s *Spool) onWatchError(err error, ok bool) {
 
 // checkSynced closes Synced once all of the first look went through.
 func (s *Spool) checkSynced() {
-	if s.initial == nil || s.initial.left() || len(s.applyQueue) > 0 || s.inApply > 0 {
+	if s.initial == nil || s.beginning() || len(s.applyQueue) > 0 || s.inApply > 0 {
 		return
 	}
 	s.initial = nil
 	close(s.synced)
 }
+
+// beginning is true until the files of the first look were read. What is told
+// of one file may depend on all others, and must not flicker at each start.
+func (s *Spool) beginning() bool { return s.initial != nil && s.initial.left() }
 
 // under tells whether path is dir or lies below it.
 func under(path, dir string) bool {

@@ -30,7 +30,10 @@ func TestFilesBecomeObjects(t *testing.T) {
 	w.flush() // no time passes: what arrives by rename is read at once
 	w.want(map[string]string{"a": "1", "b": "2", "c": "1", "d": "1"})
 
+	w.pass(time.Second)
 	w.write("a.yaml", session("a", "2"))
+	w.flush()
+	w.want(map[string]string{"a": "1", "b": "2", "c": "1", "d": "1"})
 	w.settle()
 	w.want(map[string]string{"a": "2", "b": "2", "c": "1", "d": "1"})
 }
@@ -313,6 +316,61 @@ func TestSlowWriterWithPausesLongerThanTheSettleTime(t *testing.T) { // case 016
 	}
 	w.pass(5 * time.Second)
 	w.wantReason("a", v1alpha1.ReasonAccepted, "")
+}
+
+func TestSlowWriterOfANewFile(t *testing.T) {
+	// From the fifth line on every line more is a whole session of another command.
+	w := newWorld(t)
+	w.start()
+	text := strings.TrimSuffix(strings.SplitAfter(session("a", ""), "  command")[0], "command") + "command:\n"
+	for i := range 30 {
+		text += fmt.Sprintf("  - %q\n", fmt.Sprint("arg", i))
+	}
+	lines := strings.SplitAfter(text, "\n")
+	w.write("a.yaml", lines[0])
+	w.flush()
+	for _, line := range lines[1:] {
+		w.clock.Step(55 * time.Millisecond)
+		w.flush()
+		f, err := os.OpenFile(w.path("a.yaml"), os.O_WRONLY|os.O_APPEND, 0)
+		must(t, err)
+		_, err = f.WriteString(line)
+		must(t, err)
+		must(t, f.Close())
+		w.flush()
+		if o := w.sink.get("a"); o != nil {
+			t.Fatalf("acted on a half file: %s", o.desired.RawSpec)
+		}
+	}
+	w.pass(3 * time.Second)
+	w.want(map[string]string{"a": "arg29"})
+}
+
+func TestYoungFilesAreReadAgain(t *testing.T) {
+	// The stamps of a file that was just written may hide another write.
+	w := newWorld(t)
+	w.put("a.yaml", session("a", "1"))
+	w.start()
+	reads := func(after time.Duration) int64 {
+		t.Helper()
+		w.pass(after)
+		before := w.s.Stats().Reads
+		w.do(func(s *Spool) { s.lookAll() })
+		w.flush()
+		return w.s.Stats().Reads - before
+	}
+	if n := reads(0); n != 1 {
+		t.Errorf("%d reads of a young file, want 1", n)
+	}
+	if n := reads(3 * time.Second); n != 1 {
+		t.Errorf("%d reads of a file that was young, want 1", n)
+	}
+	if n := reads(0); n != 0 {
+		t.Errorf("%d reads of a file that is old, want none", n)
+	}
+	if n := w.s.Stats().Parses; n != 1 {
+		t.Errorf("%d parses, want 1", n)
+	}
 }
 
 func TestEveryPrefixByRename(t *testing.T) {

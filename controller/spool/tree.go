@@ -36,7 +36,7 @@ type root struct {
 	recorded string // the directory that the objects belong to, durable
 	current  string // the directory that is there
 
-	polling  bool // some directory cannot be watched
+	polling  bool // some directory cannot be watched, or watching it is not enough
 	failing  bool // as polling, while a look runs
 	looking  bool
 	nextLook time.Time
@@ -146,6 +146,7 @@ func (s *Spool) lookInside(r *root) {
 		r.top = s.newDir(r, nil, filepath.Base(r.path))
 	}
 	s.setReal(r.top, real)
+	r.failing = s.remote(real)
 	s.scan(r.top, false)
 	if r.top.err != nil {
 		s.setState(r, RootUnreadable, reason(r.top.err))

@@ -65,7 +65,10 @@ func openWatch(s *Spool) *watch {
 	w.fs, w.events, w.errors = n, n.Events, n.Errors
 	if dir, err := filepath.EvalSymlinks(s.o.ReportDir); err == nil {
 		w.reportDir = dir
-		err = s.o.Files.Write(pointFence, filepath.Join(dir, fenceName), nil, files.Derived)
+		fence := filepath.Join(dir, fenceName)
+		if _, err = os.Lstat(fence); err != nil {
+			err = s.o.Files.Write(pointFence, fence, nil, files.Derived)
+		}
 		w.fenced = n.Add(dir) == nil && err == nil
 	}
 	return w

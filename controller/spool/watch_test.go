@@ -80,9 +80,19 @@ func TestLinks(t *testing.T) {
 	w.move("tmp", "d")
 	w.pass(5 * time.Second)
 	w.want(map[string]string{"f": "2", "x": "3", "late": "1"})
+	w.move(other, other+"2") // what a link leads to, moved away and back
+	w.flush()
+	w.wantReason("x", v1alpha1.ReasonSourceUnreadable, "")
+	w.move(other+"2", other)
+	w.flush()
+	w.wantReason("x", v1alpha1.ReasonAccepted, "")
+	w.put(filepath.Join(other, "sub", "x.yaml"), session("x", "4"))
+	w.settle()
+	w.want(map[string]string{"f": "2", "x": "4", "late": "1"})
+
 	w.remove("nowhere") // a link to nothing is unknown, not absent
 	w.pass(5 * time.Second)
-	w.want(map[string]string{"f": "2", "x": "3", "late": "1"})
+	w.want(map[string]string{"f": "2", "x": "4", "late": "1"})
 	w.wantReason("late", v1alpha1.ReasonSourceUnreadable, "")
 	w.wantNoRemovals()
 }
@@ -255,6 +265,10 @@ func TestPolling(t *testing.T) { // B-049
 		},
 		"no watches left": func(s *Spool) {
 			s.addWatch = func(w *fsnotify.Watcher, path string) error { return syscall.ENOSPC }
+		},
+		"changed by another machine": func(s *Spool) {
+			s.remote = func(string) bool { return true }
+			s.addWatch = func(w *fsnotify.Watcher, path string) error { return nil } // and nothing is heard
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

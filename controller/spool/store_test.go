@@ -1,0 +1,128 @@
+package spool
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"skc.dev/skc/api"
+	"skc.dev/skc/api/v1alpha1"
+	"skc.dev/skc/controller/store"
+	"skc.dev/skc/effects"
+)
+
+// TestWithTheStore goes once through an object's life with the real store in
+// the place of the fake.
+func TestWithTheStore(t *testing.T) {
+	w := newWorld(t)
+	var st *store.Store
+	open := func() {
+		var err error
+		st, err = store.Open(t.Context(), store.Options{
+			Dir: filepath.Join(w.dir, "objects"), Files: w.layer, Clock: w.clock, Log: logr.Discard(),
+		})
+		must(t, err)
+		w.options.Sink = st
+	}
+	get := func(name string) api.Object {
+		t.Helper()
+		o, err := st.Get(t.Context(), key(name))
+		must(t, err)
+		return o
+	}
+	reason := func(name string) string {
+		t.Helper()
+		c := meta.FindStatusCondition(get(name).GetConditions(), v1alpha1.SourceAccepted)
+		if c == nil {
+			return ""
+		}
+		return c.Reason
+	}
+	open()
+	for i := range 20 {
+		w.put(fmt.Sprintf("s%d.yaml", i), session(fmt.Sprint("s", i), "1"))
+	}
+	w.clock.Step(time.Hour)
+	w.start()
+	uid := get("s3").GetUID()
+	if uid == "" || get("s3").GetGeneration() != 1 || reason("s3") != v1alpha1.ReasonAccepted {
+		t.Fatalf("s3: uid %q generation %d %s", uid, get("s3").GetGeneration(), reason("s3"))
+	}
+
+	w.put("s3.yaml", "# reformatted\n"+session("s3", "1"))
+	w.put("s4.yaml", "nonsense: [")
+	w.put("s5.yaml", session("s5", "2"))
+	w.put("z.yaml", session("s6", "2"))
+	w.move("s7.yaml", "moved.yaml")
+	w.remove("s8.yaml")
+	w.pass(3 * time.Second)
+	for _, c := range []struct {
+		name, reason string
+		generation   int64
+	}{
+		{"s3", v1alpha1.ReasonAccepted, 1},
+		{"s4", v1alpha1.ReasonInvalidSpec, 1},
+		{"s5", v1alpha1.ReasonAccepted, 2},
+		{"s6", v1alpha1.ReasonDuplicateObject, 1},
+		{"s7", v1alpha1.ReasonAccepted, 1},
+	} {
+		if o := get(c.name); o.GetGeneration() != c.generation || reason(c.name) != c.reason {
+			t.Errorf("%s: generation %d %s, want %d %s", c.name, o.GetGeneration(), reason(c.name), c.generation, c.reason)
+		}
+	}
+	if _, err := st.Get(t.Context(), key("s8")); !errors.Is(err, effects.ErrNotFound) {
+		t.Errorf("s8 after its file is gone: %v, want ErrNotFound", err)
+	}
+
+	w.stop()
+	open()
+	before, writes := w.layer.Syncs(), w.layer.Writes()
+	w.start()
+	w.pass(10 * time.Second)
+	if n := w.layer.Syncs() - before; n != 0 {
+		t.Errorf("a start with nothing to do synced %d files", n)
+	}
+	if n := w.layer.Writes() - writes; n != 0 {
+		t.Errorf("a start with nothing to do wrote %d files", n)
+	}
+	if got := get("s3").GetUID(); got != uid {
+		t.Errorf("s3 has uid %s after a restart, want %s", got, uid)
+	}
+	if got := reason("s6"); got != v1alpha1.ReasonDuplicateObject {
+		t.Errorf("s6 is %s after a restart", got)
+	}
+
+	// A finalizer holds the deletion; put back, it becomes a new object after it.
+	o := get("s9")
+	after, ok := o.DeepCopyObject().(api.Object)
+	if !ok {
+		t.Fatalf("%T is no object", o)
+	}
+	after.SetFinalizers([]string{"skc.dev/test"})
+	must(t, st.Update(t.Context(), o, after))
+	w.move("s9.yaml", "s9.away")
+	w.pass(3 * time.Second)
+	w.move("s9.away", "s9.yaml")
+	w.pass(5 * time.Second)
+	o = get("s9")
+	if o.GetDeletionTimestamp() == nil {
+		t.Fatal("s9 is not being deleted")
+	}
+	old := o.GetUID()
+	after, _ = o.DeepCopyObject().(api.Object)
+	after.SetFinalizers(nil)
+	must(t, st.Update(t.Context(), o, after))
+	w.pass(time.Second)
+	if o = get("s9"); o.GetUID() == old || o.GetDeletionTimestamp() != nil {
+		t.Errorf("s9 has uid %s (was %s), deletion %v; want a new object", o.GetUID(), old, o.GetDeletionTimestamp())
+	}
+	if bytes.Equal([]byte(old), []byte(uid)) {
+		t.Error("two objects with one uid")
+	}
+}
