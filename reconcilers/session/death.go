@@ -67,7 +67,6 @@ func (r *Reconciler) autopsy(ctx context.Context, s *v1alpha1.Session, pane effe
 	switch {
 	case failure != nil:
 		t.Reason, t.Message = failure.Reason, failure.Message
-		return r.Launcher.Clear(pane.Launch.UID)
 	case !pane.ExitKnown:
 		t.Reason, t.Message = v1alpha1.ReasonExitUnknown, "the program ended, and tmux could not say how"
 	case pane.Signal != "":
@@ -120,8 +119,8 @@ func (r *Reconciler) spend(s *v1alpha1.Session, t *v1alpha1.Termination) {
 	case t.RequestedBy != "":
 		rs.Consecutive = 0
 		return
-	case t.Reason == v1alpha1.ReasonServerLost || t.Reason == v1alpha1.ReasonRebooted:
-		return // not the program's fault: it is started again at once
+	case blameless(t):
+		return // it is started again at once
 	case t.StartedAt != nil && t.FinishedAt.Sub(t.StartedAt.Time) >= s.Spec.Restart.ResetAfterOrDefault():
 		rs.Consecutive = 0
 	}
@@ -132,6 +131,11 @@ func (r *Reconciler) spend(s *v1alpha1.Session, t *v1alpha1.Termination) {
 		at := metav1.NewMicroTime(t.FinishedAt.Add(wait).Truncate(time.Microsecond))
 		rs.NextAttemptAt = &at
 	}
+}
+
+// blameless ends are not the program's fault, and cost it nothing.
+func blameless(t *v1alpha1.Termination) bool {
+	return t.Reason == v1alpha1.ReasonServerLost || t.Reason == v1alpha1.ReasonRebooted
 }
 
 // backoff is how long the n-th restart in a row waits: the first not at all,

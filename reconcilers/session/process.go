@@ -20,6 +20,7 @@ import (
 type observation struct {
 	pane  effects.TmuxPane
 	found bool // the pane is there, dead or alive
+	died  bool // this pass certified the death
 }
 
 func (o observation) alive() bool { return o.found && !o.pane.Dead }
@@ -31,16 +32,28 @@ func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.Session) (observat
 	if err != nil && !errors.Is(err, effects.ErrNotFound) {
 		return observation{}, err
 	}
-	obs := observation{pane, err == nil}
+	obs := observation{pane: pane, found: err == nil}
 	if obs.found && (s.Status.Tmux == nil || s.Status.Tmux.Attempt < pane.Launch.Attempt) {
-		r.launched(s, pane, s.Status.Tmux != nil && s.Status.LaunchedDigest == pane.Launch.Digest)
+		last := s.Status.LastTermination
+		r.launched(s, pane, s.Status.Tmux != nil && s.Status.LaunchedDigest == pane.Launch.Digest && (last == nil || last.RequestedBy == ""))
 	}
 	if !obs.alive() && s.Status.Tmux != nil && !certified(s) {
 		if err := r.certify(ctx, s, obs); err != nil {
 			return obs, err
 		}
+		obs.died = true
 	}
 	return obs, nil
+}
+
+// reportDeath ends the pass in which a death was certified: the certificate is
+// read from a pane that the next start wipes, so it is on disk before that.
+func (r *Reconciler) reportDeath(s *v1alpha1.Session) (controller.Result, error) {
+	if t := s.Status.LastTermination; t.RequestedBy == "" {
+		set(s, v1alpha1.SessionRunning, metav1.ConditionFalse, t.Reason, t.Message)
+	}
+	r.Enqueue(api.KeyOf(s))
+	return controller.Result{}, nil
 }
 
 // unknown reports that nothing can be said of the program, and touches nothing.
@@ -68,6 +81,9 @@ func (r *Reconciler) ensureProcess(ctx context.Context, s *v1alpha1.Session) (co
 	}
 	if err != nil {
 		return r.unknown(s, err)
+	}
+	if obs.died {
+		return r.reportDeath(s)
 	}
 	if s.Spec.Suspend {
 		return r.reportSuspended(s, obs)
@@ -141,6 +157,12 @@ func (r *Reconciler) ensureStopped(ctx context.Context, s *v1alpha1.Session, obs
 			s.Status.LastTermination.Forced = true
 		}
 		s.Status.Stopping = nil
+		if s.Status.Tmux != nil { // its certificate is on disk, and with it what its launcher reported
+			if err := r.Launcher.Clear(uid); err != nil {
+				return false, none, fmt.Errorf("clear launch files of %s: %w", api.KeyOf(s), err)
+			}
+			s.Status.SweptAttempt = s.Status.Tmux.Attempt
+		}
 		return true, none, nil
 	}
 	var main effects.ProcessID
@@ -209,9 +231,6 @@ func (r *Reconciler) mayHaveLeft(s *v1alpha1.Session) bool {
 // allow it. Nothing of an earlier one is left.
 func (r *Reconciler) ensureStarted(ctx context.Context, s *v1alpha1.Session, obs observation, digest string) (controller.Result, error) {
 	last, rs := s.Status.LastTermination, &s.Status.Restarts
-	if s.Status.Tmux != nil {
-		s.Status.SweptAttempt = s.Status.Tmux.Attempt
-	}
 	asked := s.Status.Tmux == nil || s.Status.LaunchedDigest != digest || last == nil || last.RequestedBy != ""
 	if asked {
 		rs.Consecutive, rs.NextAttemptAt = 0, nil
@@ -303,9 +322,6 @@ func (r *Reconciler) start(ctx context.Context, s *v1alpha1.Session, obs observa
 		set(s, v1alpha1.SessionRunning, metav1.ConditionFalse, v1alpha1.ReasonStartFailed, err.Error())
 		return controller.Result{}, fmt.Errorf("start %s: %w", key, err)
 	}
-	if restart {
-		s.Status.Restarts.Consecutive++
-	}
 	r.launched(s, pane, restart)
 	if r.Launcher.Started(ctx, id, pane.Process) {
 		r.running(s)
@@ -350,6 +366,9 @@ func (r *Reconciler) startPane(ctx context.Context, s *v1alpha1.Session, obs obs
 func (r *Reconciler) launched(s *v1alpha1.Session, pane effects.TmuxPane, restart bool) {
 	if restart {
 		s.Status.Restarts.Total++
+		if last := s.Status.LastTermination; last == nil || !blameless(last) {
+			s.Status.Restarts.Consecutive++
+		}
 	}
 	s.Status.Restarts.NextAttemptAt = nil
 	s.Status.Stopping = nil

@@ -107,6 +107,9 @@ func (r *Reconciler) finalize(ctx context.Context, s *v1alpha1.Session) (control
 	if err != nil {
 		return r.unknown(s, err)
 	}
+	if obs.died {
+		return r.reportDeath(s)
+	}
 	stopped, res, err := r.ensureStopped(ctx, s, obs, v1alpha1.RequestedDeleted)
 	if err != nil || !stopped {
 		return res, err

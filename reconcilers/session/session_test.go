@@ -296,8 +296,8 @@ func TestServerLost(t *testing.T) {
 				return
 			}
 			w.wantRunning(2)
-			if rs := w.get().Status.Restarts; rs.Consecutive != 1 && rs.NextAttemptAt != nil {
-				t.Errorf("restarts %+v: the loss of the server costs no backoff", rs)
+			if rs := w.get().Status.Restarts; rs.Consecutive != 0 || rs.Total != 1 || rs.NextAttemptAt != nil {
+				t.Errorf("restarts %+v: the loss of the server costs no budget", rs)
 			}
 		})
 	}
@@ -356,6 +356,8 @@ func TestCrashBetweenStartAndRecord(t *testing.T) {
 				if !first {
 					w.pass()
 					w.mux.Exit(w.pane(), 1)
+					_, err := w.r.Reconcile(t.Context(), web) // the certificate
+					must(t, err)
 				}
 				w.calls.n, w.calls.at = 0, n
 				_, err := w.r.Reconcile(t.Context(), web)
@@ -375,8 +377,11 @@ func TestCrashBetweenStartAndRecord(t *testing.T) {
 			if w.pane().Process != pid {
 				t.Error("another program was started")
 			}
-			if rs := w.get().Status.Restarts; (rs.Total == 0) != first {
+			if rs := w.get().Status.Restarts; (rs.Total == 0) != first || (rs.Consecutive == 0) != first {
 				t.Errorf("restarts %+v after a crash; first start: %v", rs, first)
+			}
+			if (w.get().Status.LastTermination == nil) != first {
+				t.Errorf("certificate %+v after a crash; first start: %v", w.get().Status.LastTermination, first)
 			}
 		})
 	}
@@ -655,7 +660,7 @@ func TestEventsTellEachChangeOnce(t *testing.T) {
 	w.mux.Exit(w.pane(), 3)
 	w.pass()
 	w.pass()
-	want := []string{"Normal Created", "Normal Running", "Warning Ended"}
+	want := []string{"Normal Created", "Normal Running", "Warning Ended", "Normal Running"}
 	var got []string
 	for _, l := range w.events.lines {
 		got = append(got, strings.Join(strings.Fields(l)[:2], " "))

@@ -67,6 +67,9 @@ func (r *Reconciler) recordTransitions(before, s *v1alpha1.Session) {
 			c.Reason == v1alpha1.ReasonNoProbe || c.Reason == v1alpha1.ReasonNotRunning {
 			continue
 		}
+		if t := s.Status.LastTermination; t != nil && c.Type == v1alpha1.SessionRunning && c.Reason == t.Reason {
+			continue // the death has an event of its own
+		}
 		old := meta.FindStatusCondition(before.Status.Conditions, c.Type)
 		if old != nil && old.Status == c.Status && old.Reason == c.Reason {
 			continue
