@@ -496,8 +496,8 @@ func (c *Client) keepFolder() error {
 	if err != nil || c.folder == nil || inode == c.watched {
 		return err
 	}
-	if err := c.folder.Add(dir); err != nil {
-		return err
+	if err := c.folder.Add(dir); err != nil { // no watches left: the heartbeat looks
+		c.o.Log.Info("no notices of the tmux socket; it is looked at every heartbeat", "reason", err.Error())
 	}
 	c.watched = inode
 	return nil
