@@ -312,17 +312,22 @@ func fired(c *world.Controller) map[string]int {
 	return hits
 }
 
+// everyPlace has each place that is come by named in the log.
+func everyPlace() string {
+	var all []string
+	for _, p := range places {
+		all = append(all, p+"=0s@1+")
+	}
+	return strings.Join(all, ",")
+}
+
 // reached makes the change once unbroken, and returns how often it comes by
 // each place and by each call of the file layer.
 func reached(t *testing.T, k *kind) map[string]int {
 	t.Helper()
 	tr := newTrial(t, k)
 	tr.cold = false
-	all := []string{"calls=0s@1+"}
-	for _, p := range places {
-		all = append(all, p+"=0s@1+")
-	}
-	c := tr.broken(strings.Join(all, ","), true)
+	c := tr.broken("calls=0s@1+,"+everyPlace(), true)
 	if tr.settle(c) {
 		t.Fatal("killed without a fault")
 	}
