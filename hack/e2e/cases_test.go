@@ -254,27 +254,19 @@ func mountTmpfs(w *world.World, dir, options string) {
 var long = flag.Bool("long", false, "run the steps.sh of the slow cases unchanged as well")
 
 // The scripts of the slow cases, unchanged. What they hold is held by the
-// shorter tests that coverage names; these show that the words are enough.
+// shorter tests that coverage names; these show that the words are enough. Not
+// 029: at a point that only a delete passes its script leaves no controller to
+// end the session.
 func TestSlowScripts(t *testing.T) {
 	if !*long {
-		t.Skip("takes a quarter of an hour: go test -tags e2e ./hack/e2e -run TestSlowScripts -args -long")
+		t.Skip("takes minutes: go test -tags e2e ./hack/e2e -run TestSlowScripts -args -long")
 	}
-	for _, c := range []struct {
-		name   string
-		faults bool
-		start  bool
-	}{
-		{name: "009-stubborn-children", start: true},
-		{name: "017-remove-and-put-back", start: true},
-		{name: "029-crash-after-create", faults: true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
+	for _, name := range []string{"009-stubborn-children", "017-remove-and-put-back"} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := world.New(t, c.faults)
-			if c.start {
-				w.Start()
-			}
-			steps(w, c.name)
+			w := world.New(t)
+			w.Start()
+			steps(w, name)
 		})
 	}
 	t.Run("019-event-overflow", func(t *testing.T) {

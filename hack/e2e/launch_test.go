@@ -180,6 +180,15 @@ func TestR30Injection(t *testing.T) {
 			t.Errorf("skcctl %q prints escapes: %q", args, out)
 		}
 	}
+	evil := "evil\x1b[31m\x07\u202e.yaml"
+	w.Drop(evil, "kind: \"\\e[31m\"\n")
+	w.Until("it is refused", func() bool { return strings.Contains(w.MustCtl("get", "sources"), "Invalid") })
+	for _, args := range [][]string{{"get", "sources", "-o", "wide"}, {"apply", "-f", filepath.Join(w.Spool, evil)}, {"get", "no\x1b[31m"}, {"get", "nasty", "-o", "\x1b[31m"}, {"\x1b[31m"}} {
+		if r := w.Ctl(args...); strings.ContainsAny(r.Out+r.Err, "\x1b\x07\r\u202e") {
+			t.Errorf("skcctl %q prints escapes: %q %q", args, r.Out, r.Err)
+		}
+	}
+	w.Remove(evil)
 	// Labels take no such text; a name of a condition or a label is refused, not run.
 	for _, s := range []string{"$(touch " + marker + ")", "#(touch " + marker + ")", "-x", "a b"} {
 		r := w.CtlIn(strings.Replace(text, "  annotations:", "  labels: {l: "+yamlText(s)+"}\n  annotations:", 1), "apply", "-f", "-")
