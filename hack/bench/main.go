@@ -25,6 +25,7 @@ import (
 type settings struct {
 	n, objects, reps, samples int
 	bin                       string
+	args                      []string // of skcd
 }
 
 // measure runs the raw way and skc's in turn and fills rows.
@@ -53,7 +54,8 @@ func main() {
 	flag.IntVar(&s.samples, "samples", 40, "single drops and deaths")
 	flag.StringVar(&s.bin, "bin", "bin", "folder of the built binaries")
 	flag.StringVar(&only, "only", "", "comma-separated names of measures")
-	flag.Parse()
+	flag.Parse() // what follows is for skcd
+	s.args = flag.Args()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, s, only); err != nil {

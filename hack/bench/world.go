@@ -31,7 +31,7 @@ func newWorld(s settings, args ...string) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{s: s, dir: dir, args: args}
+	w := &world{s: s, dir: dir, args: append(args, s.args...)}
 	for _, d := range []string{w.spool(), filepath.Join(dir, "work"), filepath.Join(dir, "stage")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, err
