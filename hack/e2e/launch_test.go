@@ -120,6 +120,15 @@ func TestB014EnvironmentAfterServerRestart(t *testing.T) {
 	if !slices.Contains(first, "BAR=2") || !slices.Contains(first, "SKCE_WORLD="+w.Dir) {
 		t.Errorf("spec or config is missing in %q", first)
 	}
+	// What somebody sets in tmux by hand is not of spec and config either.
+	w.MustTmux("set-environment", "-g", "FOO", "by-hand")
+	w.MustTmux("set-environment", "-t", "=show:", "FOO", "by-hand")
+	world.Must(t, os.Remove(filepath.Join(w.Work, "show", "out")))
+	w.MustCtl("restart", "show")
+	if again := read(); !slices.Equal(first, again) {
+		t.Errorf("the environment went from\n%q to\n%q", first, again)
+	}
+	w.UntilRunning("show")
 	w.Stop(syscall.SIGTERM)
 	world.Must(t, os.Remove(filepath.Join(w.Work, "show", "out")))
 	for _, pid := range w.Servers() {
