@@ -114,8 +114,6 @@ type Launch struct {
 	Argv []string
 	Env  []string // NAME=VALUE, complete
 	Dir  string
-	// Cgroup is the folder of the session's control group; empty when there is none.
-	Cgroup string
 }
 
 // LaunchFailure says why a program never ran.

@@ -38,7 +38,7 @@ func (l launcherFiles) Environment(s *v1alpha1.Session) ([]string, error) {
 }
 
 func (l launcherFiles) Write(id effects.LaunchID, p effects.Launch) error {
-	_, err := launch.Write(l.layer, l.dir, id, launch.Plan{Argv: p.Argv, Env: p.Env, Dir: p.Dir, Cgroup: p.Cgroup})
+	_, err := launch.Write(l.layer, l.dir, id, launch.Plan{Argv: p.Argv, Env: p.Env, Dir: p.Dir})
 	if errors.Is(err, launch.ErrTooLarge) || errors.Is(err, launch.ErrInvalid) {
 		return controller.Terminal(err)
 	}
@@ -67,6 +67,11 @@ func (l launcherFiles) Clear(uid string) error {
 type processes struct {
 	*process.Sessions
 	watcher *process.Watcher
+}
+
+func (p processes) Prepare(uid string) error {
+	_, err := p.Sessions.Prepare(uid)
+	return err
 }
 
 func (p processes) Signal(ctx context.Context, uid string, main effects.ProcessID, signal string) error {

@@ -189,6 +189,7 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 	// The passes in hand at the end still need tmux.
 	muxCtx, stopMux := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error { return mux.Run(muxCtx) })
+	g.Go(func() error { sessions.Run(muxCtx); return nil })
 	g.Go(func() error { return sources.Run(ctx) })
 	g.Go(func() error {
 		defer stopMux()

@@ -65,8 +65,8 @@ func check(p Plan) error {
 		return fmt.Errorf("%w: the program's name is empty", ErrInvalid)
 	case !filepath.IsAbs(p.Dir):
 		return fmt.Errorf("%w: the folder %q is not absolute", ErrInvalid, p.Dir)
-	case strings.ContainsRune(p.Dir+p.Cgroup, 0):
-		return fmt.Errorf("%w: a folder holds a NUL", ErrInvalid)
+	case strings.ContainsRune(p.Dir, 0):
+		return fmt.Errorf("%w: the folder holds a NUL", ErrInvalid)
 	}
 	total := 0
 	add := func(what, s string) error {

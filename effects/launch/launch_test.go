@@ -19,7 +19,6 @@ import (
 	"skc.dev/skc/effects"
 	"skc.dev/skc/effects/files"
 	"skc.dev/skc/effects/launch/plan"
-	"skc.dev/skc/effects/process"
 )
 
 // launcher is the real one, built once.
@@ -338,44 +337,6 @@ func TestNothingLeaks(t *testing.T) {
 	t.Run("command line", func(t *testing.T) { // what ps shows until exec is the file's name
 		p := Plan{Argv: []string{"true"}, Env: []string{path, "TOKEN=c4n4ry"}}
 		launch(t, p, `case "$*" in *c4n4ry*) exit 9;; esac; exec "$@"`).wantOut(t, "")
-	})
-}
-
-func TestCgroup(t *testing.T) {
-	t.Run("joined", func(t *testing.T) {
-		s := process.NewSessions(true)
-		if _, why := s.Base(); why != nil {
-			t.Skipf("no cgroups: %v", why)
-		}
-		const uid = "fedcba98-89ab-cdef-0123-456789abcdef"
-		dir, err := s.Prepare(uid)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := launch(t, Plan{Argv: []string{"grep", "^0::", "/proc/self/cgroup"}, Env: []string{path}, Cgroup: dir}, "")
-		if !strings.HasSuffix(r.out, "/"+uid+"\n") {
-			t.Errorf("in the group %q, want %s; %q", r.out, uid, r.terminal)
-		}
-		if err := s.Release(uid); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("cannot be joined", func(t *testing.T) { // no group at all, so that the write fails
-		dir := t.TempDir()
-		launch(t, Plan{Argv: []string{"echo", "ran"}, Env: []string{path}, Cgroup: dir}, "").wantOut(t, "ran\n")
-		if fi, err := os.Stat(filepath.Join(dir, plan.OutsideMark)); err != nil || !fi.IsDir() {
-			t.Errorf("no mark that the program is outside: %v", err)
-		}
-	})
-	t.Run("gone", func(t *testing.T) {
-		launch(t, Plan{Argv: []string{"echo", "ran"}, Env: []string{path}, Cgroup: t.TempDir() + "/gone"}, "").wantOut(t, "ran\n")
-	})
-	t.Run("neither joined nor marked", func(t *testing.T) {
-		file := script(t, t.TempDir()+"/file", "", 0o600)
-		r := launch(t, Plan{Argv: []string{"echo", "ran"}, Env: []string{path}, Cgroup: file}, "")
-		if r.code != 125 || r.failure == nil || r.out != "" {
-			t.Errorf("code %d, %+v, out %q; want 125 and nothing run", r.code, r.failure, r.out)
-		}
 	})
 }
 

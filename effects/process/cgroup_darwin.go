@@ -13,8 +13,8 @@ type groups struct {
 }
 
 type group struct {
-	exists, escaped, populated bool
-	processes                  []effects.ProcessID
+	exists, whole, populated bool
+	processes                []effects.ProcessID
 }
 
 func findGroups() groups {
@@ -26,3 +26,7 @@ func (g groups) look(string) (group, error)     { return group{}, nil }
 func (g groups) kill(string) error              { return effects.ErrUnavailable }
 func (g groups) release(string) error           { return nil }
 func (g groups) oomKills(string) (int, error)   { return 0, nil }
+func (g groups) join(string, int) error         { return effects.ErrUnavailable }
+func (g groups) seal(string) error              { return effects.ErrUnavailable }
+
+func children(int) []int { return nil }

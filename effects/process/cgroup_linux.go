@@ -14,13 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skc.dev/skc/effects"
-	"skc.dev/skc/effects/launch/plan"
 )
 
 // baseName is the folder of cgroup v2 that holds one group a session. All
 // homes of a user share it; UIDs keep the groups apart. It is there only while
 // it holds a group.
 const baseName = "skc"
+
+// wholeMark is the folder within a session's group that says that nothing of the
+// session is outside of it.
+const wholeMark = "whole"
 
 // groups is the place of the sessions' groups in the tree of cgroup v2.
 type groups struct {
@@ -161,10 +164,39 @@ func (g groups) prepare(uid string) (string, error) {
 	}
 }
 
+// join moves a process into the group.
+func (g groups) join(uid string, pid int) error {
+	return write(filepath.Join(g.base, uid, "cgroup.procs"), strconv.Itoa(pid))
+}
+
+// seal says that nothing of the session is outside of its group.
+func (g groups) seal(uid string) error {
+	err := os.Mkdir(filepath.Join(g.base, uid, wholeMark), 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// children are the pids of the children of a process, of all its threads.
+func children(pid int) []int {
+	var all []int
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, t := range tasks {
+		b, _ := os.ReadFile(t)
+		for f := range strings.FieldsSeq(string(b)) {
+			if child, err := strconv.Atoi(f); err == nil && child > 1 {
+				all = append(all, child)
+			}
+		}
+	}
+	return all
+}
+
 // group is one look at a session's group.
 type group struct {
 	exists    bool
-	escaped   bool // a launcher could not join
+	whole     bool // nothing of the session is outside
 	populated bool // the kernel says that something is in it
 	processes []effects.ProcessID
 }
@@ -184,9 +216,9 @@ func (g groups) look(uid string) (group, error) {
 	}
 	out.exists = true
 	out.populated = bytes.Contains(events, []byte("populated 1"))
-	switch _, err := os.Lstat(filepath.Join(dir, plan.OutsideMark)); {
+	switch _, err := os.Lstat(filepath.Join(dir, wholeMark)); {
 	case err == nil:
-		out.escaped = true
+		out.whole = true
 	case !errors.Is(err, fs.ErrNotExist):
 		return out, err
 	}

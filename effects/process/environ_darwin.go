@@ -13,10 +13,10 @@ import (
 	"skc.dev/skc/effects"
 )
 
-// scan calls found for each process of this user that carries uid in its
-// environment, and returns nil only after a complete look. It looks again while
+// scan calls found for each process of this user whose environment is that of a
+// session, as whose says, and returns nil only after a complete look. It looks again while
 // something that was listed is gone when it is looked into: it may have forked.
-func scan(ctx context.Context, uid string, found func(effects.ProcessID)) error {
+func scan(ctx context.Context, whose func(env []byte) string, found func(uid string, id effects.ProcessID)) error {
 	seen := map[effects.ProcessID]bool{}
 	for {
 		if err := ctx.Err(); err != nil {
@@ -48,7 +48,8 @@ func scan(ctx context.Context, uid string, found func(effects.ProcessID)) error 
 			if err != nil {
 				return fmt.Errorf("read the environment of process %d: %w", id.PID, err)
 			}
-			if !carries(environOf(raw), uid) {
+			uid := whose(environOf(raw))
+			if uid == "" {
 				continue
 			}
 			alive, err := Alive(id)
@@ -59,7 +60,7 @@ func scan(ctx context.Context, uid string, found func(effects.ProcessID)) error 
 				again = true
 				continue
 			}
-			found(id)
+			found(uid, id)
 		}
 		if !again {
 			return nil

@@ -17,15 +17,15 @@ import (
 // believed: in the middle of an exec it is empty for some microseconds.
 const emptyLooks = 3
 
-// scan calls found for each process that carries uid in its environment, and
-// returns nil only after a complete look.
+// scan calls found for each process whose environment is that of a session, as
+// whose says (with its UID, or ""), and returns nil only after a complete look.
 //
 // A listing of /proc is no snapshot. A process that forks and ends before it is
 // looked into would hide its child, so while something that was listed is gone
 // when it is looked into, the list is read again and what is new is looked
 // into. Pids grow, so that no chain of forks slips through, except where they
 // begin anew at the lowest.
-func scan(ctx context.Context, uid string, found func(effects.ProcessID)) error {
+func scan(ctx context.Context, whose func(env []byte) string, found func(uid string, id effects.ProcessID)) error {
 	seen := map[int]bool{}
 	empty := map[int]int{}
 	buf := make([]byte, 64<<10)
@@ -44,13 +44,14 @@ func scan(ctx context.Context, uid string, found func(effects.ProcessID)) error 
 			}
 			var is verdict
 			var id effects.ProcessID
-			is, id, buf, err = examine(pid, uid, buf)
+			var uid string
+			is, uid, id, buf, err = examine(pid, whose, buf)
 			if err != nil {
 				return err
 			}
 			switch is {
 			case ours:
-				found(id)
+				found(uid, id)
 			case vanished:
 				again = true
 			case blank:
@@ -108,31 +109,32 @@ const (
 
 // examine looks into one process. buf is scratch space, returned because it
 // may have grown.
-func examine(pid int, uid string, buf []byte) (verdict, effects.ProcessID, []byte, error) {
+func examine(pid int, whose func(env []byte) string, buf []byte) (verdict, string, effects.ProcessID, []byte, error) {
 	var id effects.ProcessID
 	n, buf, err := readEnviron(pid, buf)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ESRCH):
-		return vanished, id, buf, nil
+		return vanished, "", id, buf, nil
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return strange, id, buf, nil
+		return strange, "", id, buf, nil
 	case err != nil:
-		return strange, id, buf, fmt.Errorf("read the environment of process %d: %w", pid, err)
+		return strange, "", id, buf, fmt.Errorf("read the environment of process %d: %w", pid, err)
 	}
 	if n == 0 {
 		st, err := readStat(pid)
 		switch {
 		case errors.Is(err, effects.ErrNotFound):
-			return vanished, id, buf, nil
+			return vanished, "", id, buf, nil
 		case err != nil:
-			return strange, id, buf, err
+			return strange, "", id, buf, err
 		case st.kernel:
-			return strange, id, buf, nil
+			return strange, "", id, buf, nil
 		}
-		return blank, id, buf, nil
+		return blank, "", id, buf, nil
 	}
-	if !carries(buf[:n], uid) {
-		return strange, id, buf, nil
+	uid := whose(buf[:n])
+	if uid == "" {
+		return strange, "", id, buf, nil
 	}
 	// The pid may have passed to another since it was read. Reading between two
 	// equal start times proves whose environment it is.
@@ -141,14 +143,14 @@ func examine(pid int, uid string, buf []byte) (verdict, effects.ProcessID, []byt
 	after, err3 := StartTime(pid)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		if errors.Is(err, effects.ErrNotFound) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
-			return vanished, id, buf, nil
+			return vanished, "", id, buf, nil
 		}
-		return strange, id, buf, err
+		return strange, "", id, buf, err
 	}
-	if before != after || !carries(buf[:n], uid) {
-		return vanished, id, buf, nil
+	if before != after || whose(buf[:n]) != uid {
+		return vanished, "", id, buf, nil
 	}
-	return ours, effects.ProcessID{PID: pid, StartTime: before}, buf, nil
+	return ours, uid, effects.ProcessID{PID: pid, StartTime: before}, buf, nil
 }
 
 func readEnviron(pid int, buf []byte) (int, []byte, error) {

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,13 +26,14 @@ var (
 
 // Sessions finds and ends all processes of a session, by its UID.
 //
-// Where cgroup v2 can be had, each session has a group, its launcher joins it,
-// and the group is the truth: nothing leaves it, whatever it does to its
-// environment. Without a group (none to be had, or the session was started
-// before there was one, or its launcher could not join) the session's processes
-// are those that carry its UID in their environment. That second way cannot see
-// a process that wiped its environment, or one that may not be looked into
-// (another user's, or one marked not dumpable).
+// Where cgroup v2 can be had, each session has a group that its program is
+// brought into as soon as it runs (see Join). Once a complete look found nothing
+// of the session outside, the group is the truth: nothing leaves it, whatever it
+// does to its environment. Until then, and without a group (none to be had, or
+// the session was started before there was one), those count too that carry its
+// UID in their environment. That second way cannot see a process that wiped its
+// environment, or one that may not be looked into (another user's, or one marked
+// not dumpable).
 //
 // A process is signalled only when its start time is still the one that was
 // seen. Pids below 2, this process and those given to Spare are never listed,
@@ -39,13 +41,18 @@ var (
 type Sessions struct {
 	groups groups
 
-	mu    sync.Mutex
-	spare map[effects.ProcessID]bool
+	mu      sync.Mutex
+	spare   map[effects.ProcessID]bool
+	joining map[string]effects.ProcessID // asked for and not yet done
+	joined  map[string]effects.ProcessID // done
+	kick    chan struct{}                // something is in joining
 }
 
 // NewSessions looks for a place for cgroups, unless told not to.
 func NewSessions(cgroups bool) *Sessions {
-	s := &Sessions{}
+	s := &Sessions{
+		joining: map[string]effects.ProcessID{}, joined: map[string]effects.ProcessID{}, kick: make(chan struct{}, 1),
+	}
 	if cgroups {
 		s.groups = findGroups()
 	} else {
@@ -74,10 +81,10 @@ func (s *Sessions) spared(id effects.ProcessID) bool {
 	return id.PID < 2 || id.PID == os.Getpid() || s.spare[id]
 }
 
-// Prepare makes the group that the session's next program joins and returns
-// its folder, "" when there are no cgroups. A group that no process is left in
-// is made anew, so that its counters begin at 0. After an error the program can
-// be started without a group and is found by its environment.
+// Prepare makes the group that the session's next program is brought into, and
+// returns its folder, "" when there are no cgroups. A group that no process is
+// left in is made anew, so that its counters begin at 0. After an error the
+// program can be started without a group and is found by its environment.
 func (s *Sessions) Prepare(uid string) (string, error) {
 	if err := checkUID(uid); err != nil {
 		return "", err
@@ -85,6 +92,9 @@ func (s *Sessions) Prepare(uid string) (string, error) {
 	if s.groups.base == "" {
 		return "", nil
 	}
+	s.mu.Lock()
+	delete(s.joined, uid)
+	s.mu.Unlock()
 	dir, err := s.groups.prepare(uid)
 	if err != nil {
 		return "", fmt.Errorf("prepare the process group of %s: %w", uid, err)
@@ -98,6 +108,10 @@ func (s *Sessions) Release(uid string) error {
 	if err := checkUID(uid); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	delete(s.joined, uid)
+	delete(s.joining, uid)
+	s.mu.Unlock()
 	if err := s.groups.release(uid); err != nil {
 		return fmt.Errorf("release the process group of %s: %w", uid, err)
 	}
@@ -229,14 +243,11 @@ func (s *Sessions) look(ctx context.Context, uid string, found func(effects.Proc
 		}
 		m.inside = append(m.inside, id)
 	}
-	if g.exists && !g.escaped {
+	if g.exists && g.whole {
 		return m, nil
 	}
-	inside := map[effects.ProcessID]bool{}
-	for _, id := range g.processes {
-		inside[id] = true
-	}
-	err = scan(ctx, uid, func(id effects.ProcessID) {
+	inside := g.members()
+	err = scan(ctx, marked(map[string]bool{uid: true}), func(_ string, id effects.ProcessID) {
 		if !inside[id] && !s.spared(id) {
 			found(id)
 			m.outside = append(m.outside, id)
@@ -257,21 +268,17 @@ func checkUID(uid string) error {
 	return nil
 }
 
-// carries tells whether one of the NUL-ended variables in env is the marker of
-// this session.
-func carries(env []byte, uid string) bool {
-	want := UIDVariable + "=" + uid
-	for len(env) > 0 {
-		end := 0
-		for end < len(env) && env[end] != 0 {
-			end++
+// marked tells whose an environment is: of the sessions asked for, the one that
+// one of its NUL-ended variables is the mark of.
+func marked(uids map[string]bool) func(env []byte) string {
+	return func(env []byte) string {
+		for v := range bytes.SplitSeq(env, []byte{0}) {
+			if uid, ok := bytes.CutPrefix(v, []byte(UIDVariable+"=")); ok && uids[string(uid)] {
+				return string(uid)
+			}
 		}
-		if string(env[:end]) == want {
-			return true
-		}
-		env = env[min(end+1, len(env)):]
+		return ""
 	}
-	return false
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -75,6 +75,11 @@ func (w world) start(t *testing.T, script string) *exec.Cmd {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	if w.group != "" { // it was born there
+		if err := w.groups.seal(w.uid); err != nil {
+			t.Fatal(err)
+		}
+	}
 	done := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(done) }() // as tmux would: no zombies
 	t.Cleanup(func() {
@@ -249,8 +254,8 @@ func TestSpare(t *testing.T) {
 	})
 }
 
-// A session that was started without a group, or whose launcher could not join
-// it, is found although there are cgroups.
+// A session that was started without a group, or was not brought into it yet, is
+// found although there are cgroups.
 func TestGroupIsNotTheWhole(t *testing.T) {
 	s := NewSessions(true)
 	if _, why := s.Base(); why != nil {
@@ -263,15 +268,11 @@ func TestGroupIsNotTheWhole(t *testing.T) {
 	if !slices.Contains(w.list(t), id) {
 		t.Error("not listed without a group")
 	}
-	dir, err := s.Prepare(w.uid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "outside"), 0o755); err != nil {
+	if _, err := s.Prepare(w.uid); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Contains(w.list(t), id) {
-		t.Error("not listed beside a group that its launcher could not join")
+		t.Error("not listed beside a group that it was not brought into yet")
 	}
 	if n := w.killAll(t); n < 1 {
 		t.Errorf("Kill counted %d", n)
@@ -337,7 +338,7 @@ func TestKillEndsWithContext(t *testing.T) {
 	}
 }
 
-func TestCarries(t *testing.T) {
+func TestMarked(t *testing.T) {
 	const uid = "0b1f"
 	mark := UIDVariable + "=" + uid
 	for env, want := range map[string]bool{
@@ -353,8 +354,8 @@ func TestCarries(t *testing.T) {
 		"A=\n" + mark + "\x00":           false,
 		"A=b\x00C=d\x00":                 false,
 	} {
-		if got := carries([]byte(env), uid); got != want {
-			t.Errorf("carries(%q) = %v, want %v", env, got, want)
+		if got := marked(map[string]bool{uid: true, "other": true})([]byte(env)); (got == uid) != want {
+			t.Errorf("marked(%q) = %q, want %s: %v", env, got, uid, want)
 		}
 	}
 }

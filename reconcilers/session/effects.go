@@ -63,9 +63,11 @@ type Launcher interface {
 // Processes finds and ends all processes of a session, whatever terminal,
 // process group or parent they have.
 type Processes interface {
-	// Prepare makes the session's control group and returns its folder; "" when
-	// there are no control groups here.
-	Prepare(uid string) (cgroup string, err error)
+	// Prepare makes the session's control group anew, where there are such.
+	Prepare(uid string) error
+	// Join has the program that runs brought into the session's control group,
+	// without waiting. Asking again costs nothing.
+	Join(uid string, main effects.ProcessID)
 	// List is complete, or an error.
 	List(ctx context.Context, uid string) ([]effects.ProcessID, error)
 	// Signal sends the signal, as SIGTERM, to all of them, and to main.

@@ -100,6 +100,7 @@ func (r *Reconciler) ensureProcess(ctx context.Context, s *v1alpha1.Session) (co
 	case obs.alive() && s.Status.LaunchedDigest != digest:
 		requested = v1alpha1.RequestedSpecChanged
 	case obs.alive():
+		r.Processes.Join(string(s.UID), obs.pane.Process)
 		r.running(s)
 		return controller.Result{}, nil
 	default:
@@ -288,8 +289,7 @@ func (r *Reconciler) start(ctx context.Context, s *v1alpha1.Session, obs observa
 		return controller.Result{}, fmt.Errorf("environment of %s: %w", key, err)
 	}
 	uid := string(s.UID)
-	cgroup, err := r.Processes.Prepare(uid)
-	if err != nil {
+	if err := r.Processes.Prepare(uid); err != nil {
 		return controller.Result{}, fmt.Errorf("prepare control group of %s: %w", key, err)
 	}
 	if s.CreationTimestamp.Time.Before(r.Since) { // an earlier controller may have died after it wrote one
@@ -298,7 +298,7 @@ func (r *Reconciler) start(ctx context.Context, s *v1alpha1.Session, obs observa
 		}
 	}
 	id := effects.LaunchID{UID: uid, Generation: s.Generation, Attempt: nextAttempt(s, obs), Digest: digest}
-	err = r.Launcher.Write(id, effects.Launch{Argv: s.Spec.Command, Env: env, Dir: s.Status.Workspace.Path, Cgroup: cgroup})
+	err = r.Launcher.Write(id, effects.Launch{Argv: s.Spec.Command, Env: env, Dir: s.Status.Workspace.Path})
 	if err != nil {
 		set(s, v1alpha1.SessionRunning, metav1.ConditionFalse, v1alpha1.ReasonStartFailed, err.Error())
 		return controller.Result{}, fmt.Errorf("write launch file of %s: %w", key, err)
@@ -323,6 +323,7 @@ func (r *Reconciler) start(ctx context.Context, s *v1alpha1.Session, obs observa
 		return controller.Result{}, fmt.Errorf("start %s: %w", key, err)
 	}
 	r.launched(s, pane, restart)
+	r.Processes.Join(uid, pane.Process)
 	if r.Launcher.Started(ctx, id, pane.Process) {
 		r.running(s)
 	} else { // its death is on the way, and brings the reason

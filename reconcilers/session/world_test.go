@@ -269,9 +269,9 @@ func (f *fakeProcesses) main(uid string) (effects.TmuxPane, bool) {
 	return effects.TmuxPane{}, false
 }
 
-func (f *fakeProcesses) Prepare(string) (cgroup string, err error) {
-	return "", f.w.calls.around(func() error { return nil })
-}
+func (f *fakeProcesses) Prepare(string) error { return f.w.calls.around(func() error { return nil }) }
+
+func (f *fakeProcesses) Join(string, effects.ProcessID) {}
 
 func (f *fakeProcesses) List(_ context.Context, uid string) (all []effects.ProcessID, err error) {
 	err = f.w.calls.around(func() error {

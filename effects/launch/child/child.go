@@ -1,7 +1,6 @@
 // Package child is the launcher: what runs in a new pane until it becomes the
-// user's program. It reads its launch file, removes it, joins the session's
-// group, enters the folder, sets exactly the environment that was planned and
-// execs. No shell reads any of it. What else a program inherits is the same
+// user's program. It reads its launch file, removes it, enters the folder, sets
+// exactly the environment that was planned and execs. No shell reads any of it. What else a program inherits is the same
 // whoever started the tmux server: no ignored or blocked signal, no descriptor
 // but the terminal's, and the file mode mask 022, as under systemd.
 //
@@ -34,11 +33,6 @@ func Run(path string, environ []string) int {
 	}
 	if err != nil {
 		return fail(path, plan.ExitLauncher, plan.ExecFailed, "the launch file cannot be used: "+err.Error())
-	}
-	if p.Cgroup != "" {
-		if err := join(p.Cgroup); err != nil {
-			return fail(path, plan.ExitLauncher, plan.ExecFailed, "the session's process group cannot be joined: "+err.Error())
-		}
 	}
 	if err := syscall.Chdir(p.Dir); err != nil {
 		switch {
@@ -98,19 +92,6 @@ func take(path string) (plan.Plan, error) {
 		return plan.Plan{}, err
 	}
 	return plan.Decode(data)
-}
-
-// join enters the session's group, or leaves the mark that says that this
-// program is outside of it and is to be found by its environment.
-func join(cgroup string) error {
-	err := write(cgroup+"/cgroup.procs", syscall.O_WRONLY, []byte("0")) // 0 is the writer
-	if err == nil {
-		return nil
-	}
-	if mark := syscall.Mkdir(cgroup+"/"+plan.OutsideMark, 0o755); mark == nil || is(mark, syscall.EEXIST, syscall.ENOENT) {
-		return nil // without a group nobody takes one for the whole
-	}
-	return err
 }
 
 // environment is the planned one and what tmux alone knows.

@@ -7,7 +7,7 @@
 //
 //	skc-launch 1\n
 //	<arguments> <variables> <bytes that follow>\n
-//	<cgroup>\0<folder>\0<argument>\0...<NAME=VALUE>\0...
+//	<folder>\0<argument>\0...<NAME=VALUE>\0...
 //
 // The kernel's strings hold no NUL, so NUL ends each. The counts tell a file
 // that was cut from a whole one. The report of a failure:
@@ -32,13 +32,7 @@ type Plan struct {
 	Env []string
 	// Dir is the absolute folder in which the program runs.
 	Dir string
-	// Cgroup is the absolute folder of the group that the program joins, "" for none.
-	Cgroup string
 }
-
-// OutsideMark is the folder that the launcher makes within the session's group
-// when it could not join it, so that nobody takes the group for the whole.
-const OutsideMark = "outside"
 
 // FailedSuffix is what the name of a report has more than the launch file's.
 const FailedSuffix = ".failed"
@@ -73,7 +67,7 @@ var ErrFormat = errors.New("not a launch file of this version, or cut short")
 
 // Encode writes p. No string of p may hold a NUL.
 func (p Plan) Encode() []byte {
-	n := len(p.Cgroup) + len(p.Dir) + 2
+	n := len(p.Dir) + 1
 	for _, s := range p.Argv {
 		n += len(s) + 1
 	}
@@ -88,7 +82,6 @@ func (p Plan) Encode() []byte {
 	b = append(b, ' ')
 	b = strconv.AppendInt(b, int64(n), 10)
 	b = append(b, '\n')
-	b = append(append(b, p.Cgroup...), 0)
 	b = append(append(b, p.Dir...), 0)
 	for _, s := range p.Argv {
 		b = append(append(b, s...), 0)
@@ -110,11 +103,11 @@ func Decode(data []byte) (Plan, error) {
 	args, ok1 := number(f[0])
 	vars, ok2 := number(f[1])
 	size, ok3 := number(f[2])
-	if !ok1 || !ok2 || !ok3 || args < 1 || size != len(body) || args+vars+2 > size {
+	if !ok1 || !ok2 || !ok3 || args < 1 || size != len(body) || args+vars+1 > size {
 		return Plan{}, ErrFormat
 	}
-	all := make([]string, 0, args+vars+2)
-	for range args + vars + 2 {
+	all := make([]string, 0, args+vars+1)
+	for range args + vars + 1 {
 		s, after, found := strings.Cut(body, "\x00")
 		if !found {
 			return Plan{}, ErrFormat
@@ -124,7 +117,7 @@ func Decode(data []byte) (Plan, error) {
 	if body != "" {
 		return Plan{}, ErrFormat
 	}
-	return Plan{Cgroup: all[0], Dir: all[1], Argv: all[2 : 2+args], Env: all[2+args:]}, nil
+	return Plan{Dir: all[0], Argv: all[1 : 1+args], Env: all[1+args:]}, nil
 }
 
 // number reads a count in the one form in which Encode writes it.

@@ -10,7 +10,7 @@ import (
 func TestDecode(t *testing.T) {
 	for _, p := range []Plan{
 		{Argv: []string{"a"}, Env: []string{}, Dir: "/"},
-		{Argv: []string{"a", "", "b\n \xff"}, Env: []string{"A=", "B=x=y\n"}, Dir: "/d e", Cgroup: "/sys/fs/cgroup/x"},
+		{Argv: []string{"a", "", "b\n \xff"}, Env: []string{"A=", "B=x=y\n"}, Dir: "/d e"},
 		{Argv: slices.Repeat([]string{""}, 1000), Env: []string{}, Dir: ""},
 	} {
 		whole := p.Encode()
@@ -30,7 +30,7 @@ func TestDecode(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(Plan{Argv: []string{"a", ""}, Env: []string{"A=b"}, Dir: "/", Cgroup: "/c"}.Encode())
+	f.Add(Plan{Argv: []string{"a", ""}, Env: []string{"A=b"}, Dir: "/"}.Encode())
 	f.Add([]byte("skc-launch 1\n1 0 4\n\x00\x00\x00\x00"))
 	f.Add([]byte("skc-launch 1\n9999999 9999999 0\n"))
 	f.Add([]byte("skc-launch 1\n-1 0 0\n"))
