@@ -52,8 +52,8 @@ func (r *Reconciler) reportDeath(s *v1alpha1.Session) (controller.Result, error)
 	if t := s.Status.LastTermination; t.RequestedBy == "" {
 		set(s, v1alpha1.SessionRunning, metav1.ConditionFalse, t.Reason, t.Message)
 	}
-	r.Enqueue(api.KeyOf(s))
-	return controller.Result{}, nil
+	// At once, but not when the write fails: that waits longer each time.
+	return controller.Result{RequeueAfter: time.Microsecond}, nil
 }
 
 // unknown reports that nothing can be said of the program, and touches nothing.
