@@ -12,6 +12,7 @@ import (
 	"skc.dev/skc/api"
 	"skc.dev/skc/api/v1alpha1"
 	"skc.dev/skc/cmd/skcctl/manifest"
+	"skc.dev/skc/controller/spool"
 	"skc.dev/skc/effects"
 )
 
@@ -152,37 +153,20 @@ func runDelete(ctx context.Context, o *deleteOptions) error {
 			}
 		}
 	}
+	if named == nil {
+		var err error
+		if named, err = o.chosen(o.args, o.selector, o.all); err != nil {
+			return err
+		}
+	}
+	if len(named) == 0 {
+		return nil
+	}
 	var gone []api.Key
-	remove := func(d *desired, key api.Key) error {
-		old, i, err := d.locate(key)
-		if errors.Is(err, effects.ErrNotFound) && o.missing {
-			return nil
-		}
-		if errors.Is(err, effects.ErrNotFound) {
-			if stored, e := d.state.Get(key); e == nil && stored.GetDeletionTimestamp() != nil {
-				gone = append(gone, key)
-				return o.printf("%s already deleted, and ending\n", short(key))
-			}
-		}
-		if err != nil {
-			return err
-		}
-		next, err := old.Remove(i)
-		if err != nil {
-			return err
-		}
-		if err := d.save(old, next); err != nil {
-			return err
-		}
-		gone = append(gone, key)
-		return o.printf("%s deleted\n", short(key))
-	}
-	var err error
-	if named != nil {
-		err = o.eachKey(ctx, named, remove)
-	} else {
-		err = o.each(ctx, o.args, o.selector, o.all, remove)
-	}
+	err := o.editing(ctx, func(d *desired) (err error) {
+		gone, err = o.remove(d, named)
+		return err
+	})
 	if err != nil || !o.wait {
 		return err
 	}
@@ -193,37 +177,117 @@ func runDelete(ctx context.Context, o *deleteOptions) error {
 	return waitFor(ctx, o.cli, h, gone, isDeleted{}, o.timeout)
 }
 
+// remove takes the documents out of their files. Before it does, it leaves word
+// for the controller that this is meant: it holds back removals that look like
+// a slip. gone are the objects that will go, or are going already.
+func (o *deleteOptions) remove(d *desired, keys []api.Key) (gone []api.Key, err error) {
+	meant := map[api.Key]spool.Deletion{}
+	var all, done []spool.Deletion
+	for _, key := range keys {
+		if file := d.definedIn(key); file != "" {
+			meant[key] = spool.Deletion{Key: key, File: file}
+			all = append(all, meant[key])
+		}
+	}
+	var record *spool.DeletionRecord
+	if len(all) > 0 {
+		if record, err = spool.WriteDeletion(&d.files, d.home.Sources(), all); err != nil {
+			o.note("the controller cannot be told that this is meant, and may hold it back: %v", err)
+		}
+	}
+	var failed []error
+	for _, key := range keys {
+		ok, err := o.removeOne(d, key, record != nil && meant[key].File != "")
+		if ok {
+			gone = append(gone, key)
+		}
+		if m, is := meant[key]; is && ok {
+			done = append(done, m)
+		}
+		failed = append(failed, err)
+	}
+	if record != nil {
+		failed = append(failed, record.Keep(done))
+	}
+	return gone, errors.Join(failed...)
+}
+
+// removeOne takes the document of key out of its file. meant says that the
+// controller was told of it, and lets go of the object when the document is
+// gone already.
+func (o *deleteOptions) removeOne(d *desired, key api.Key, meant bool) (gone bool, err error) {
+	old, i, err := d.locate(key)
+	if errors.Is(err, effects.ErrNotFound) {
+		stored, e := d.state.Get(key)
+		switch {
+		case e == nil && stored.GetDeletionTimestamp() != nil:
+			return true, o.printf("%s already deleted, and ending\n", short(key))
+		case e == nil && meant:
+			return true, o.printf("%s deleted\n", short(key))
+		case o.missing:
+			return false, nil
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	next, err := old.Remove(i)
+	if err != nil {
+		return false, err
+	}
+	if err := d.save(old, next); err != nil {
+		return false, err
+	}
+	return true, o.printf("%s deleted\n", short(key))
+}
+
 // each runs do, under the lock of the spool, for the objects that are named, or
 // that a selector picks out. One that fails does not keep the others from it.
 func (c *cli) each(ctx context.Context, args []string, selector string, all bool, do func(*desired, api.Key) error) error {
+	keys, err := c.chosen(args, selector, all)
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	return c.editing(ctx, func(d *desired) error {
+		var failed []error
+		for _, key := range keys {
+			failed = append(failed, do(d, key))
+		}
+		return errors.Join(failed...)
+	})
+}
+
+// chosen is the objects that are named, or that a selector picks out, which may
+// be none.
+func (c *cli) chosen(args []string, selector string, all bool) ([]api.Key, error) {
 	sel, err := c.choose(args)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	keys := sel.keys
 	switch {
 	case len(keys) > 0 && (selector != "" || all), selector != "" && all:
-		return usagef("choose by name, by -l, or with --all: one of them")
+		return nil, usagef("choose by name, by -l, or with --all: one of them")
 	case len(keys) > 0:
+		return keys, nil
 	case selector == "" && !all:
-		return usagef("name at least one %s, or choose with -l or --all", strings.ToLower(sel.kind))
-	default:
-		ns, err := c.ns()
-		if err != nil {
-			return err
-		}
-		if keys, err = c.selected(sel.kind, ns, selector); err != nil {
-			return err
-		}
-		if len(keys) == 0 {
-			c.note("nothing is selected")
-			return nil
-		}
+		return nil, usagef("name at least one %s, or choose with -l or --all", strings.ToLower(sel.kind))
 	}
-	return c.eachKey(ctx, keys, do)
+	ns, err := c.ns()
+	if err != nil {
+		return nil, err
+	}
+	if keys, err = c.selected(sel.kind, ns, selector); err != nil {
+		return nil, err
+	}
+	if len(keys) == 0 {
+		c.note("nothing is selected")
+	}
+	return keys, nil
 }
 
-func (c *cli) eachKey(ctx context.Context, keys []api.Key, do func(*desired, api.Key) error) error {
+// editing runs do under the lock of the spool.
+func (c *cli) editing(ctx context.Context, do func(*desired) error) error {
 	h, err := c.home()
 	if err != nil {
 		return err
@@ -235,9 +299,5 @@ func (c *cli) eachKey(ctx context.Context, keys []api.Key, do func(*desired, api
 	}
 	defer unlock()
 	c.noteDown(h, "this takes effect when it is started")
-	var failed []error
-	for _, key := range keys {
-		failed = append(failed, do(d, key))
-	}
-	return errors.Join(failed...)
+	return do(d)
 }

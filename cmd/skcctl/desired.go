@@ -187,6 +187,19 @@ func (d *desired) locate(key api.Key) (manifest.File, int, error) {
 	}
 }
 
+// definedIn is the file whose document is removed to delete key, or whose
+// document defined it and is gone; "" when there is none.
+func (d *desired) definedIn(key api.Key) string {
+	f, _, err := d.locate(key)
+	switch {
+	case err == nil:
+		return f.Path
+	case errors.Is(err, effects.ErrNotFound):
+		return d.sourceOf(key)
+	}
+	return ""
+}
+
 // sourceOf is the file that the controller took the object from, or "".
 func (d *desired) sourceOf(key api.Key) string {
 	o, err := d.state.Get(key)

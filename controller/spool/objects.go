@@ -150,6 +150,9 @@ func (s *Spool) resolve(o *object) {
 		o.want = nil
 		o.root.gone[o] = struct{}{}
 		s.pruneAt(o.root, o.goneSince.Add(s.o.PruneSettle))
+		if s.named(o) {
+			s.pruneSoon(o.root)
+		}
 	}
 	for _, c := range o.claims {
 		s.reports.files[c.path] = c
@@ -162,6 +165,7 @@ func (s *Spool) notGone(o *object) {
 	if o.goneSince.IsZero() {
 		return
 	}
+	s.endDeletion(o)
 	r := o.root
 	o.goneSince, o.held = time.Time{}, ""
 	delete(r.gone, o)

@@ -20,6 +20,7 @@ type pruning struct {
 	verifying bool      // a look was made, its files are being read
 	verified  time.Time // when it was made
 	confirmed bool      // someone said that what is gone may be removed
+	soon      bool      // a prune of what was deleted by name is near
 	// A mass removal waits until then, and members with it.
 	deadline time.Time
 	members  map[*object]struct{}
@@ -83,7 +84,7 @@ func (s *Spool) prune(r *root) {
 // due tells whether something is gone for long enough.
 func (s *Spool) due(r *root) bool {
 	for o := range r.gone {
-		if r.confirmed || s.isDue(o) {
+		if r.confirmed || s.isDue(o) || !o.remove && s.named(o) {
 			return true
 		}
 	}
@@ -113,8 +114,14 @@ func (s *Spool) decide(r *root) {
 	unsure := false
 	suspects := s.suspects(r)
 	for o := range r.gone {
+		named := s.named(o)
 		switch f := suspects.since(o.goneSince.Add(-s.o.PruneSettle)); {
 		case o.remove:
+		case named && o.goneSince.After(r.verified): // its document may have moved to where the look was before
+			s.pruneSoon(r)
+			unsure = true
+		case named && len(o.claims) == 0:
+			s.removeObject(o)
 		case len(o.claims) == 0 && f != nil && !r.confirmed:
 			unsure = true
 			if s.isDue(o) {
@@ -122,7 +129,7 @@ func (s *Spool) decide(r *root) {
 			}
 		case len(o.claims) == 0:
 			removals = append(removals, o)
-		case s.isDue(o): // the other file that defines it has it now
+		case named, s.isDue(o): // the other file that defines it has it now
 			s.take(o, o.first())
 			s.resolve(o)
 		}

@@ -122,11 +122,13 @@ type Spool struct {
 	files   map[string]*file // by logical path
 	objects map[api.Key]*object
 	left    map[string][]doc // what the files defined that went away, by their path
-	watch   *watch
-	agenda  agenda
-	looks   uint64 // number of the last listing
-	initial *initialLook
-	seen    int64 // files seen so far
+	// What users deleted by name, by the record's path.
+	deletions map[string]*deletions
+	watch     *watch
+	agenda    agenda
+	looks     uint64 // number of the last listing
+	initial   *initialLook
+	seen      int64 // files seen so far
 
 	readQueue  []*job
 	applyQueue []*object
@@ -143,23 +145,24 @@ type Spool struct {
 func New(o Options) *Spool {
 	o.setDefaults()
 	s := &Spool{
-		o:        o,
-		synced:   make(chan struct{}),
-		resync:   make(chan struct{}, 1),
-		done:     make(chan struct{}),
-		calls:    make(chan func()),
-		list:     list,
-		notifier: fsnotify.NewWatcher,
-		addWatch: func(w *fsnotify.Watcher, dir string) error { return w.Add(dir) },
-		remote:   remote,
-		files:    map[string]*file{},
-		objects:  map[api.Key]*object{},
-		left:     map[string][]doc{},
-		reads:    make(chan *job),
-		readDone: make(chan *job),
-		applies:  make(chan *op),
-		applied:  make(chan *op),
-		gone:     make(chan api.Key),
+		o:         o,
+		synced:    make(chan struct{}),
+		resync:    make(chan struct{}, 1),
+		done:      make(chan struct{}),
+		calls:     make(chan func()),
+		list:      list,
+		notifier:  fsnotify.NewWatcher,
+		addWatch:  func(w *fsnotify.Watcher, dir string) error { return w.Add(dir) },
+		remote:    remote,
+		files:     map[string]*file{},
+		objects:   map[api.Key]*object{},
+		left:      map[string][]doc{},
+		deletions: map[string]*deletions{},
+		reads:     make(chan *job),
+		readDone:  make(chan *job),
+		applies:   make(chan *op),
+		applied:   make(chan *op),
+		gone:      make(chan api.Key),
 	}
 	return s
 }
@@ -188,6 +191,7 @@ func (s *Spool) Run(ctx context.Context) error {
 		return err
 	}
 	s.openRoots(known)
+	s.deletionRecords()
 	s.watch = openWatch(s)
 	defer s.watch.close()
 
@@ -214,7 +218,7 @@ func (s *Spool) Run(ctx context.Context) error {
 	}
 	s.initial.sort()
 	s.advanceInitial()
-	s.confirms()
+	s.asked()
 
 	timer := s.o.Clock.NewTimer(time.Hour)
 	defer func() { timer.Stop() }()
@@ -272,6 +276,12 @@ func (s *Spool) lookAll() {
 	for _, r := range s.roots {
 		s.look(r)
 	}
+	s.asked()
+}
+
+// asked acts on what users asked for by a record in the report folder.
+func (s *Spool) asked() {
+	s.deletionRecords()
 	s.confirms()
 }
 

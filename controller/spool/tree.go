@@ -39,6 +39,7 @@ type root struct {
 	polling  bool // some directory cannot be watched, or watching it is not enough
 	failing  bool // as polling, while a look runs
 	looking  bool
+	took     time.Duration // how long the last look took
 	nextLook time.Time
 
 	pruning
@@ -83,10 +84,11 @@ func (s *Spool) look(r *root) {
 	if r.looking {
 		return
 	}
+	began := s.now()
 	r.looking, r.failing = true, false
 	s.watch.verify()
 	s.lookInside(r)
-	r.looking = false
+	r.looking, r.took = false, s.now().Sub(began)
 	s.setPolling(r, r.failing)
 	period := s.o.Rescan
 	if r.polling {
@@ -103,7 +105,7 @@ func (s *Spool) lookBy(r *root, at time.Time) {
 	s.agenda.add(at, func() {
 		if !s.now().Before(r.nextLook) {
 			s.look(r)
-			s.confirms()
+			s.asked()
 		}
 	})
 }

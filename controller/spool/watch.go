@@ -232,6 +232,8 @@ func (w *watch) event(ev fsnotify.Event) {
 			w.heard()
 		case strings.HasSuffix(name, confirmSuffix):
 			w.s.confirms()
+		case strings.HasSuffix(name, deletionSuffix):
+			w.s.deletionRecords()
 		}
 	}
 	if p := w.places[dir]; p != nil {
