@@ -33,8 +33,8 @@ unit: tmux ## unit and contract tests, on real tmux, git and files
 e2e: tmux build build-faults ## the built binaries, driven by files and commands only
 	$(GO) test -tags e2e -count=1 -timeout 20m -run '$(RUN)' ./hack/e2e/...
 
-faults: tmux build-faults ## kill skcd at every durable step of every kind of change
-	$(GO) test -tags e2e -count=1 -timeout 60m -run '$(RUN)' ./hack/faults/... -args -full
+faults: tmux build build-faults ## kill skcd at every durable step of every kind of change
+	$(GO) test -tags e2e -count=1 -timeout 60m -run '$(RUN)' ./hack/faults/... -args -full; s=$$?; cat $(BIN)/faults/report.txt; exit $$s
 
 bench: tmux build ## ratios against raw tmux and raw files, in one run (BENCH="-n 1000" for more)
 	$(GO) run ./hack/bench $(BENCH)
