@@ -103,7 +103,7 @@ func (s *Spool) deletionRecords() {
 	for path, d := range s.deletions {
 		s.endRecord(path, d)
 	}
-	s.pruneNamed()
+	s.pruneNamed(s.pruneSoon)
 }
 
 func (s *Spool) deletionRecord(path string) {
@@ -219,25 +219,28 @@ func (s *Spool) stays(one Deletion) bool {
 	return state == "" && f.have && f.settling == nil
 }
 
-// beginDeletions acts on the records once the files of the first look are read.
-func (s *Spool) beginDeletions() {
+// begun acts on what users asked for before the start, now that the files of
+// the first look are read. It comes before Synced: what was deleted while
+// nobody looked must not begin once more.
+func (s *Spool) begun() {
 	for path, d := range s.deletions {
 		if !s.now().Before(d.born.Add(landed)) {
 			s.expire(path, d)
 		}
 	}
-	s.pruneNamed()
+	s.pruneNamed(func(r *root) { s.pruneAt(r, s.now()) })
+	s.agenda.add(s.now(), s.confirms)
 }
 
-// pruneNamed looks soon at the roots from which something named is gone.
-func (s *Spool) pruneNamed() {
+// pruneNamed prunes each root from which something named is gone.
+func (s *Spool) pruneNamed(prune func(*root)) {
 	if len(s.deletions) == 0 {
 		return
 	}
 	for _, r := range s.roots {
 		for o := range r.gone {
 			if s.named(o) {
-				s.pruneSoon(r)
+				prune(r)
 				break
 			}
 		}

@@ -396,7 +396,7 @@ func (s *Spool) advanceInitial() {
 		for _, o := range s.objects {
 			s.refresh(o)
 		}
-		s.beginDeletions()
+		s.begun()
 	}
 }
 

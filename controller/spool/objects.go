@@ -327,6 +327,9 @@ func (s *Spool) onApplied(p *op) {
 			s.notGone(o)
 			o.remove, o.source = false, store.Source{}
 		}
+		if o.root != nil {
+			s.endConfirm(o.root)
+		}
 	case p.cond != nil:
 		o.told = *p.cond
 	}

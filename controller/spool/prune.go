@@ -20,6 +20,7 @@ type pruning struct {
 	verifying bool      // a look was made, its files are being read
 	verified  time.Time // when it was made
 	confirmed bool      // someone said that what is gone may be removed
+	asked     signature // of the confirmation that is acted on; zero when there is none
 	soon      bool      // a prune of what was deleted by name is near
 	// A mass removal waits until then, and members with it.
 	deadline time.Time
@@ -105,6 +106,7 @@ func (s *Spool) readAll(r *root) {
 		return
 	}
 	s.decide(r)
+	s.endConfirm(r)
 	s.reports.roots[r] = struct{}{}
 }
 

@@ -4,10 +4,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"skc.dev/skc/api"
 	"skc.dev/skc/api/v1alpha1"
+	"skc.dev/skc/effects/files"
 )
 
 // many puts n sessions s0, s1, … into the root and says what is wanted then.
@@ -458,4 +462,95 @@ func TestBadFileInTheGonesPlace(t *testing.T) {
 		w.want(nil)
 		w.stop()
 	}
+}
+
+// confirmation tells whether a confirmation for the root waits.
+func (w *world) confirmation() bool {
+	_, err := os.Lstat(recordPath(w.reports, w.spool, confirmSuffix))
+	return err == nil
+}
+
+// TestConfirmOutlivesACrash fails, from the nth on, the writes and the calls of
+// the sink with which a confirmation is acted on, ends the controller, and
+// starts a clean one: nothing of what was confirmed is forgotten, and the
+// confirmation does not stay.
+func TestConfirmOutlivesACrash(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lose func(w *world) // what is held for, by then
+	}{
+		{"replaced", func(w *world) { w.swapRoot(func(string) {}) }},
+		{"missing", func(w *world) { w.remove("") }},
+		{"emptied", func(w *world) { w.cut(6) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for n := 0; ; n++ {
+				w := newWorld(t)
+				w.many(6)
+				w.start()
+				c.lose(w)
+				w.pass(10 * time.Second)
+				w.wantReason("s0", v1alpha1.ReasonPruneHeld, "")
+				var left atomic.Int64
+				left.Store(int64(n))
+				fail := func() error {
+					if left.Add(-1) < 0 {
+						return syscall.EIO
+					}
+					return nil
+				}
+				user := &files.Layer{}
+				w.do(func(*Spool) {
+					w.layer.Guard = fail
+					w.sink.mu.Lock()
+					w.sink.fail = func(string, api.Key) error { return fail() }
+					w.sink.mu.Unlock()
+				})
+				must(t, WriteConfirm(user, w.reports, w.spool))
+				w.flush()
+				w.stop()
+				done := left.Load() >= 0
+				w.layer.Guard, w.sink.fail = nil, nil
+				w.start()
+				w.pass(time.Second)
+				w.want(nil)
+				w.pass(time.Minute)
+				if w.confirmation() {
+					t.Fatalf("failed from call %d: the confirmation is left", n)
+				}
+				must(t, os.MkdirAll(w.spool, 0o700)) // what comes after is guarded again
+				w.many(6)
+				w.pass(time.Second)
+				w.cut(6)
+				w.pass(10 * time.Second)
+				w.wantReason("s0", v1alpha1.ReasonPruneHeld, "")
+				w.stop()
+				if done {
+					return
+				}
+			}
+		})
+	}
+}
+
+// TestConfirmTriesAgain: the controller lives on, and what failed is done later.
+func TestConfirmTriesAgain(t *testing.T) {
+	w := newWorld(t)
+	w.many(6)
+	w.start()
+	w.swapRoot(func(string) {})
+	w.pass(10 * time.Second)
+	w.do(func(*Spool) { w.layer.Guard = func() error { return syscall.ENOSPC } })
+	must(t, WriteConfirm(&files.Layer{}, w.reports, w.spool))
+	w.pass(time.Second)
+	w.want(nil)
+	if !w.confirmation() {
+		t.Error("the confirmation is gone, and which directory it was for is not recorded")
+	}
+	w.do(func(*Spool) { w.layer.Guard = nil })
+	w.pass(3 * time.Minute)
+	if w.confirmation() {
+		t.Error("the confirmation is left")
+	}
+	w.wantRoot(w.spool, RootReady, "")
 }

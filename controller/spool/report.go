@@ -172,30 +172,67 @@ func WriteConfirm(layer *files.Layer, reportDir, root string) error {
 	return layer.Write(pointConfirm, recordPath(reportDir, root, confirmSuffix), data, files.Durable)
 }
 
-// confirms acts on the confirmations that are there, once each.
+// confirms acts on the confirmations that are there, once each. What is gone is
+// not known before the files of the first look are read.
 func (s *Spool) confirms() {
+	if s.beginning() {
+		return
+	}
 	for _, r := range s.roots {
 		path := recordPath(s.o.ReportDir, r.path, confirmSuffix)
-		data, err := files.Read(path, maxReport)
+		sig, _, err := statAt(-1, "/", path)
 		if errors.Is(err, fs.ErrNotExist) {
+			r.asked = signature{}
 			continue
 		}
-		var c identityRecord
-		if err = errors.Join(err, json.Unmarshal(data, &c)); err != nil {
+		var data []byte
+		if err == nil && sig != r.asked {
+			data, err = files.Read(path, maxReport)
+		}
+		if err != nil { // the next look tries again
 			s.o.Log.Error(err, "confirmation cannot be read", "root", r.path)
-		}
-		if err := s.o.Files.Remove(pointConfirm, path, files.Derived); err != nil { // else it would hold for later removals too
-			s.o.Log.Error(err, "remove confirmation", "root", r.path)
 			continue
 		}
-		if err != nil {
-			continue
+		if sig != r.asked {
+			r.asked = sig
+			var c identityRecord
+			if err := json.Unmarshal(data, &c); err != nil {
+				s.o.Log.Error(err, "confirmation is not one", "root", r.path)
+			} else if s.look(r); c.Identity == r.current || !r.configured {
+				s.confirm(r)
+			}
 		}
-		s.look(r)
-		if c.Identity == r.current || !r.configured {
-			s.confirm(r)
+		s.endConfirm(r)
+	}
+}
+
+// endConfirm removes a confirmation when all that it asked for is done, and not
+// before: a crash in between repeats it. Longer it must not stay, or it would
+// hold for later removals too.
+func (s *Spool) endConfirm(r *root) {
+	if r.asked == (signature{}) || r.confirmed {
+		return
+	}
+	for o := range r.gone {
+		if o.remove {
+			return
 		}
 	}
+	if r.unrecorded && r.state != RootReady {
+		s.writeIdentity(r)
+	}
+	if r.unrecorded { // a look at a root that is there writes it again
+		return
+	}
+	path := recordPath(s.o.ReportDir, r.path, confirmSuffix)
+	if sig, _, err := statAt(-1, "/", path); err == nil && sig != r.asked {
+		return // another one, which is to be acted on
+	}
+	if err := s.o.Files.Remove(pointConfirm, path, files.Derived); err != nil { // the next look tries again
+		s.o.Log.Error(err, "remove confirmation", "root", r.path)
+		return
+	}
+	r.asked = signature{}
 }
 
 func (s *Spool) readIdentity(root string) string {
@@ -222,6 +259,7 @@ func (s *Spool) writeIdentity(r *root) {
 	if err == nil {
 		err = s.o.Files.Write(pointIdentity, recordPath(s.o.ReportDir, r.path, identitySuffix), data, files.Durable)
 	}
+	r.unrecorded = err != nil
 	if err != nil { // the next look finds that it is not recorded
 		s.o.Log.Error(err, "record which directory a root is", "root", r.path)
 		r.recorded = ""

@@ -35,6 +35,8 @@ type root struct {
 
 	recorded string // the directory that the objects belong to, durable
 	current  string // the directory that is there
+	// unrecorded is true when writing recorded has failed.
+	unrecorded bool
 
 	polling  bool // some directory cannot be watched, or watching it is not enough
 	failing  bool // as polling, while a look runs
