@@ -110,7 +110,7 @@ func TestKill(t *testing.T) {
 		case excused && wanted:
 			t.Errorf("%s is reached, and the list says it cannot be: %s", place, why)
 		case !excused && !killed:
-			t.Errorf("nothing was killed at %s ; a new step needs a kind that comes by, or a reason", place)
+			t.Errorf("nothing was killed at %s: a new step needs a kind that comes by, or a reason", place)
 		}
 	}
 }

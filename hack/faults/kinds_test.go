@@ -57,6 +57,7 @@ var kinds = []*kind{
 	{name: "stop", have: running, change: (*trial).halt, want: stopped, starts: []string{"v1"}, death: v1alpha1.RequestedStopped},
 	{name: "start", have: stopped, change: (*trial).apply, want: running, starts: []string{"v1", "v1"}, death: v1alpha1.RequestedStopped},
 	{name: "delete", have: running, change: (*trial).take, want: gone, starts: []string{"v1"}},
+	{name: "delete-named", have: running, change: (*trial).takeNamed, want: gone, starts: []string{"v1"}},
 	{name: "restart", have: running, change: (*trial).shoot, want: running, starts: []string{"v1", "v1"}, death: "SIGKILL", restarts: 1},
 	{name: "restart-bare", have: running, change: (*trial).shoot, want: running, starts: []string{"v1", "v1"}, death: "SIGKILL", restarts: 1, bare: true},
 	// These come by the steps that none of the others has.
@@ -118,13 +119,8 @@ func (t *trial) halt() {
 	t.Drop(t.file, t.spec(subject, "v1", stopped))
 }
 
-func (t *trial) take() {
-	if t.rand.IntN(4) == 0 {
-		t.MustCtl("delete", "session", subject)
-		return
-	}
-	t.Remove(t.file)
-}
+func (t *trial) take()      { t.Remove(t.file) }
+func (t *trial) takeNamed() { t.MustCtl("delete", "session", subject) }
 
 // shoot ends the program as the kernel does when memory is short.
 func (t *trial) shoot() { t.Kill(t.log.last(subject).pid, syscall.SIGKILL) }
