@@ -75,7 +75,7 @@ func TestB019SocketRemoved(t *testing.T) {
 				world.Must(t, os.Remove(w.Socket()))
 				w.Start()
 			}
-			w.Until("the server can be reached again", func() bool {
+			w.Within(2*world.Patience, "the server can be reached again", func() bool {
 				out, err := w.Tmux("display-message", "-p", "#{pid}")
 				return err == nil && out == fmt.Sprint(server[0])
 			})

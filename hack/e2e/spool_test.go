@@ -44,6 +44,7 @@ func TestB037BackupCopies(t *testing.T) {
 			t.Errorf("the message does not name both files: %s", m)
 		}
 		w.Remove(copy)
+		w.UntilCondition("web", "SourceAccepted", "True/Accepted")
 		w.UntilRunning("web")
 	}
 	w.Drop("aaa.yaml", caseFile(w, name, "web-copy.yaml"))
@@ -234,7 +235,13 @@ func TestPruneGuards(t *testing.T) {
 	w.Always(2*time.Second, "all run", func() bool { return len(w.Procs()) == len(pids) })
 	world.Must(t, os.Remove(w.Spool))
 	world.Must(t, os.Rename(away, w.Spool))
-	same(w, pids)
+	accepted := func() {
+		for n := range pids {
+			w.UntilCondition(n, "SourceAccepted", "True/Accepted")
+		}
+		same(w, pids)
+	}
+	accepted()
 
 	// Most of it at once waits; put back, nothing happened.
 	world.Must(t, os.Mkdir(away, 0o700))
@@ -247,7 +254,7 @@ func TestPruneGuards(t *testing.T) {
 	move(w.Spool, away, 5)
 	w.Until("the removal of most is held", func() bool { return w.Condition("s-0", "SourceAccepted") == "False/PruneHeld" })
 	move(away, w.Spool, 5)
-	same(w, pids)
+	accepted()
 	move(w.Spool, away, 5)
 	w.Until("the removal of most is held", func() bool { return w.Condition("s-0", "SourceAccepted") == "False/PruneHeld" })
 	if m := w.Message("s-0", "SourceAccepted"); m == "" {

@@ -359,9 +359,12 @@ func (w *World) Apply(text string) {
 
 // Tmux runs one tmux command on the private server, as a user might.
 func (w *World) Tmux(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience/3)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "tmux", append([]string{"-S", w.Socket()}, args...)...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, "tmux", append([]string{"-S", w.Socket()}, args...)...)
+	// A tmux client hands its output to whoever listens, who may keep it open.
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
 	return strings.TrimSpace(string(out)), err
 }
 
