@@ -70,6 +70,11 @@ func (w *World) checkOrphans() {
 				orphans = append(orphans, fmt.Sprintf("process %d of %s (%s): %q", p.PID, p.Name, p.UID, p.Args))
 			}
 		}
+		for uid := range w.seen {
+			if dir := Group(uid); dir != "" && owned[uid] == "" {
+				orphans = append(orphans, "control group "+dir)
+			}
+		}
 		if len(w.Servers()) > 1 {
 			orphans = append(orphans, fmt.Sprintf("tmux servers %v", w.Servers()))
 		}
@@ -188,6 +193,9 @@ func (w *World) sweep() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	uids := map[string]string{}
+	for uid := range w.seen {
+		uids[uid] = ""
+	}
 	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(look) {
 		all := w.Procs()
 		if len(all) == 0 && len(w.Servers()) == 0 {

@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -65,6 +66,8 @@ type World struct {
 	now     *Controller
 	all     []*Controller
 	removal []func()
+	mu      sync.Mutex
+	seen    map[string]bool // UIDs of all objects that the test looked at; under mu
 }
 
 // BeforeRemoval has fn called when nothing of the world runs any more, before
@@ -90,6 +93,7 @@ func New(t testing.TB, faults ...bool) *World {
 	w := &World{
 		TB: t, Dir: dir, Home: filepath.Join(dir, "h"), Work: filepath.Join(dir, "w"),
 		Bin: filepath.Join(Root(), "bin"), canary: "CANARY-" + Random(),
+		seen: map[string]bool{},
 	}
 	if len(faults) > 0 && faults[0] {
 		w.Bin = filepath.Join(w.Bin, "faults")
@@ -436,6 +440,9 @@ func (w *World) Session(name string) *v1alpha1.Session {
 	if err := yaml.Unmarshal(data, s); err != nil {
 		w.Fatalf("state file of %s: %v\n%s", name, err, data)
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen[string(s.UID)] = true
 	return s
 }
 
