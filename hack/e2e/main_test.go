@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,12 +38,19 @@ func help(helper string, args []string) int {
 		return 2
 	}
 	for limit := time.Now().Add(world.Patience); time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
-		if !world.Lives(pid) || helper == "ready" && ready(args[1]) {
+		if !world.Lives(pid) || helper == "ready" && owns(pid, args[1]) && ready(args[1]) {
 			return 0
 		}
 	}
 	fmt.Printf("FAIL: %s %v: too late\n", helper, args)
 	return 1
+}
+
+// owns tells whether it is this skcd whose socket that is, and not one that ran
+// before: the owner writes its pid beside it.
+func owns(pid int, socket string) bool {
+	hint, err := os.ReadFile(filepath.Join(filepath.Dir(socket), "skcd.lock"))
+	return err == nil && strings.HasPrefix(string(hint), fmt.Sprintf("pid %d ", pid))
 }
 
 func ready(socket string) bool {

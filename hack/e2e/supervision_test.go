@@ -217,10 +217,13 @@ func TestB031RestartStorm(t *testing.T) {
 		w.UntilCondition(fmt.Sprintf("storm-%d", i), "Ready", "False/CrashLoopBackOff")
 	}
 	w.Until("the third start is over", func() bool { return len(w.Lines("storm-0/log")) >= 3 })
-	w.UntilCondition("storm-0", "Ready", "False/CrashLoopBackOff")
-	s := w.Status("storm-0")
-	if s.Status.Restarts.NextAttemptAt == nil || s.Status.Restarts.Total < 2 {
-		t.Errorf("restarts: %+v", s.Status.Restarts)
+	w.Until("its next start is told", func() bool {
+		s := w.Session("storm-0")
+		return s.Status.Restarts.Total >= 2 && s.Status.Restarts.NextAttemptAt != nil && w.Condition("storm-0", "Ready") == "False/CrashLoopBackOff"
+	})
+	s := w.Session("storm-0")
+	if s.Status.Restarts.NextAttemptAt == nil {
+		t.Fatalf("restarts: %+v", s.Status.Restarts)
 	}
 	// Between two tries nothing is written.
 	before, err := os.ReadFile(w.StateFile("storm-0"))

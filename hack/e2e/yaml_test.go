@@ -63,6 +63,7 @@ func TestB071ImplicitTypes(t *testing.T) {
 			t.Errorf("%s is not told of: %s", want, m)
 		}
 	}
+	m = strings.ReplaceAll(m, w.Dir, "") // whose name has digits of its own
 	for _, bad := range []string{"false", " 1.1 ", "83", "1000", "45045", "2024-01-01T"} {
 		if strings.Contains(m, bad) {
 			t.Errorf("the message has %q: %s", bad, m)
