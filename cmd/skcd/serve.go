@@ -150,7 +150,7 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 	})
 	sessions := process.NewSessions(o.Cgroups != "off")
 	sources := spool.New(spool.Options{
-		Roots: o.config.Spool, ReportDir: o.home.Sources(), Files: layer, Decode: v1alpha1.Decode, Sink: objects,
+		Roots: o.config.Spool, ReportDir: o.home.Sources(), Files: layer, Decode: v1alpha1.Decode, Version: judge(), Sink: objects,
 		Clock: clk, Log: log.WithName("spool"),
 		Settle: o.Settle.Duration, PruneSettle: o.PruneSettle.Duration, MassHold: o.MassHold.Duration, Rescan: o.Rescan.Duration,
 	})

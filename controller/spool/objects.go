@@ -77,8 +77,9 @@ func (s *Spool) openRoots(known map[api.Key]store.Source) {
 }
 
 // setDocs puts a new good version of f in force.
-func (s *Spool) setDocs(f *file, decoded []v1alpha1.Decoded) {
+func (s *Spool) setDocs(f *file, decoded []v1alpha1.Decoded, digest string) {
 	old := f.docs
+	f.digest = digest
 	f.docs = make([]doc, 0, len(decoded))
 	for i := range decoded {
 		f.docs = append(f.docs, doc{api.KeyOf(decoded[i].Object), &decoded[i]})
@@ -195,9 +196,10 @@ func (s *Spool) renamed(o *object) *file {
 func (s *Spool) take(o *object, f *file) {
 	s.notGone(o)
 	i := f.doc(o.key)
-	source := store.Source{Root: f.root.path, File: f.path, Document: i}
-	if f.docs[i].decoded == nil && f.path == o.source.File { // its place is not known before it is read
-		source.Document = o.source.Document
+	source := store.Source{Root: f.root.path, File: f.path, Document: i, Documents: len(f.docs), Digest: f.digest}
+	if f.docs[i].decoded == nil && f.path == o.source.File { // as the sink has it
+		source = o.source
+		source.Root = f.root.path
 	}
 	if f.path != o.source.File {
 		s.leave(o)
@@ -207,7 +209,7 @@ func (s *Spool) take(o *object, f *file) {
 	o.root, o.source = f.root, source
 	switch d := f.docs[i].decoded; {
 	case d != nil:
-		o.want = &store.Desired{Object: d.Object, RawSpec: d.RawSpec, Source: source}
+		o.want = &store.Desired{Object: d.Object, RawSpec: d.RawSpec, Source: source, Renew: s.initial != nil}
 	case stale && o.want == nil && f.dir != nil:
 		s.reload(f) // the sink had it and has it no more
 	}
@@ -398,10 +400,13 @@ func (s *Spool) condition(o *object) (metav1.Condition, bool) {
 			return no(v1alpha1.ReasonDuplicateObject, duplicate(o, c))
 		}
 	}
-	return metav1.Condition{
-		Type: v1alpha1.SourceAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted,
-		Message: "the file is read and accepted",
-	}, true
+	return accepted, true
+}
+
+// accepted is the condition of an object with which all is well.
+var accepted = metav1.Condition{
+	Type: v1alpha1.SourceAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted,
+	Message: "the file is read and accepted",
 }
 
 func duplicate(o *object, other *file) string {

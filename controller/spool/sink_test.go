@@ -97,7 +97,7 @@ func (k *fakeSink) Remove(_ context.Context, key api.Key, source store.Source) e
 		return err
 	}
 	o := k.objects[key]
-	if o == nil || o.desired.Source != source {
+	if o == nil || o.desired.Source.Root != source.Root || o.desired.Source.File != source.File {
 		k.mu.Unlock()
 		return fmt.Errorf("%s of %v: %w", key, source, effects.ErrNotFound)
 	}
@@ -129,6 +129,11 @@ func (k *fakeSink) Sources(context.Context) (map[api.Key]store.Source, error) {
 	for key, o := range k.objects {
 		if !o.deleting {
 			all[key] = o.desired.Source
+			if o.accepted.Status != metav1.ConditionTrue {
+				s := o.desired.Source
+				s.Documents, s.Digest = 0, ""
+				all[key] = s
+			}
 		}
 	}
 	return all, nil

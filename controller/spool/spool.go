@@ -38,7 +38,8 @@ type Sink interface {
 	// Remove begins the deletion of an object that source defined. One that is
 	// gone already is a success or effects.ErrNotFound.
 	Remove(ctx context.Context, key api.Key, source store.Source) error
-	// Sources is every object that a file defines, and which.
+	// Sources is every object that a file defines, and which. One with a digest
+	// is what Apply was given last with that digest, and SourceAccepted is true.
 	Sources(ctx context.Context) (map[api.Key]store.Source, error)
 	// OnGone registers a call for each object whose deletion has come to its end.
 	OnGone(func(api.Key))
@@ -56,9 +57,13 @@ type Options struct {
 	// Decode gives all documents of a file or an *api.InvalidSpecError. It is
 	// called concurrently.
 	Decode func(file string, data []byte) ([]v1alpha1.Decoded, error)
-	Sink   Sink
-	Clock  clock.Clock
-	Log    logr.Logger
+	// Version names all that Decode's verdict depends on beside the bytes. A file
+	// that the same version has accepted before is not decoded at a start. When
+	// it is empty every file is.
+	Version string
+	Sink    Sink
+	Clock   clock.Clock
+	Log     logr.Logger
 
 	// Settle is how long the bytes of a file written in place must stand still:
 	// 50 ms when zero.
@@ -94,6 +99,9 @@ const (
 	// appliers is how many objects the sink is given at the same time: an fsync
 	// shared by some is cheaper than one each.
 	appliers = 8
+	// inRead is how many files wait for a reader, or for being looked at after it,
+	// so that neither waits for the other at each file.
+	inRead = 64
 	// slowAfter is how long a file may be written before its objects say so.
 	slowAfter = time.Second
 	// retryMin and retryMax bound the wait before a failed call is made again.
@@ -158,8 +166,8 @@ func New(o Options) *Spool {
 		objects:   map[api.Key]*object{},
 		left:      map[string][]doc{},
 		deletions: map[string]*deletions{},
-		reads:     make(chan *job),
-		readDone:  make(chan *job),
+		reads:     make(chan *job, inRead),
+		readDone:  make(chan *job, inRead),
 		applies:   make(chan *op),
 		applied:   make(chan *op),
 		gone:      make(chan api.Key),

@@ -80,22 +80,41 @@ func TestWithTheStore(t *testing.T) {
 		t.Errorf("s8 after its file is gone: %v, want ErrNotFound", err)
 	}
 
-	w.stop()
-	open()
-	before, writes := w.layer.Syncs(), w.layer.Writes()
-	w.start()
-	w.pass(10 * time.Second)
-	if n := w.layer.Syncs() - before; n != 0 {
-		t.Errorf("a start with nothing to do synced %d files", n)
+	restart := func(why string, parses, stateFiles int64) {
+		t.Helper()
+		w.stop()
+		open()
+		syncs, writes := w.layer.Syncs(), w.layer.Writes()
+		w.start()
+		w.pass(10 * time.Second)
+		if n := w.layer.Syncs() - syncs; n != 0 {
+			t.Errorf("%s: synced %d files", why, n)
+		}
+		if n := st.Stats().Writes; n != stateFiles {
+			t.Errorf("%s: wrote %d state files, want %d", why, n, stateFiles)
+		}
+		if n := w.layer.Writes() - writes; stateFiles == 0 && n != 0 {
+			t.Errorf("%s: wrote %d files", why, n)
+		}
+		if n := w.s.Stats().Parses; n != parses {
+			t.Errorf("%s: decoded %d files, want %d", why, n, parses)
+		}
 	}
-	if n := w.layer.Writes() - writes; n != 0 {
-		t.Errorf("a start with nothing to do wrote %d files", n)
-	}
-	if got := get("s3").GetUID(); got != uid {
-		t.Errorf("s3 has uid %s after a restart, want %s", got, uid)
-	}
+	const bad = 3 // s4.yaml, and the two that define s6
+	restart("a start after s3.yaml was reformatted", bad+1, 1)
+	restart("a start with nothing to do", bad, 0)
 	if got := reason("s6"); got != v1alpha1.ReasonDuplicateObject {
 		t.Errorf("s6 is %s after a restart", got)
+	}
+	w.options.Version = "next"
+	restart("a start with another version", 20, 17) // all but s8.yaml, and z.yaml; s4 and s6 are not accepted
+	restart("a start after that", bad, 0)
+	w.put("s4.yaml", session("s4", "1"))
+	w.remove("z.yaml")
+	w.pass(3 * time.Second)
+	restart("a start with good files only", 0, 0)
+	if got := get("s3").GetUID(); got != uid {
+		t.Errorf("s3 has uid %s after a restart, want %s", got, uid)
 	}
 
 	// A finalizer holds the deletion; put back, it becomes a new object after it.

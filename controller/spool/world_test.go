@@ -55,7 +55,7 @@ func newWorld(t testing.TB) *world {
 	}
 	w.options = Options{
 		Roots: []string{w.spool}, ReportDir: w.reports, Files: w.layer, Decode: v1alpha1.Decode,
-		Sink: w.sink, Clock: w.clock, Log: log,
+		Version: "test", Sink: w.sink, Clock: w.clock, Log: log,
 	}
 	t.Cleanup(func() {
 		if w.stop != nil {

@@ -23,6 +23,9 @@ type Desired struct {
 	Source  Source
 	// Accepted is what the source has to say of the object's file; nil leaves it.
 	Accepted *metav1.Condition
+	// Renew has Source written also when nothing but its Digest is new, which
+	// else waits for the next write.
+	Renew bool
 }
 
 // Apply makes the object what d says. A new one gets its UID, which is on disk
@@ -41,6 +44,11 @@ func (s *Store) Apply(ctx context.Context, d Desired) error {
 		}
 		next, how, changed := s.desired(cur, d)
 		if next == nil {
+			if cur.source != d.Source {
+				s.mu.Lock()
+				e.cur = cur.from(d.Source)
+				s.mu.Unlock()
+			}
 			return nil
 		}
 		if err := s.write(ctx, e, next, how); err != nil {
@@ -89,7 +97,7 @@ func (s *Store) desired(cur *version, d Desired) (next *version, how files.Durab
 	if d.Accepted != nil && s.accept(next, *d.Accepted) {
 		changed = true
 	}
-	if !changed && cur.source == d.Source {
+	if !changed && cur.source.at() == d.Source.at() && (cur.source == d.Source || !d.Renew || !next.accepted()) {
 		return nil, how, false
 	}
 	next.meta.Labels, next.meta.Annotations = maps.Clone(d.Object.GetLabels()), annotations

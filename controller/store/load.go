@@ -257,6 +257,7 @@ func (s *Store) recovered(f folder, name string, data []byte) (v *version, whole
 	}
 	if doc, ok := section(data, "source"); ok {
 		v.source, _ = decodeSource(doc) // else the next Apply tells
+		v.source = v.source.at()        // what it defines is lost
 	}
 	if v.meta.DeletionTimestamp != nil { // nobody applies it any more, and its deletion must come to its end
 		v.rawSpec = []byte("{}")

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -38,7 +39,16 @@ type Source struct {
 	Root     string // source root, absolute
 	File     string // absolute
 	Document int    // place in the file, from 0
+	// Documents is how many the file has, and Digest what tells its bytes, and
+	// who judged them, from all others. Both are zero when that is not known. A
+	// state file has them only while it says that its source is accepted, so who
+	// finds them there knows that all of it is as the file asks.
+	Documents int
+	Digest    string
 }
+
+// at is the source without what may differ while the object is the same.
+func (s Source) at() Source { return Source{Root: s.Root, File: s.File, Document: s.Document} }
 
 // version is one version of one object. All of it is fixed once it is made, so
 // that it can be read without a lock; what leaves the store is a copy.
@@ -150,6 +160,20 @@ func (v *version) next() *version {
 	return n
 }
 
+// from is v with another source. v is decoded.
+func (v *version) from(s Source) *version {
+	return &version{key: v.key, obj: v.obj, rawSpec: v.rawSpec, meta: v.meta, source: s}
+}
+
+// accepted tells whether v says that all of it is what its source asks for.
+func (v *version) accepted() bool {
+	if v.obj == nil {
+		return false
+	}
+	c := meta.FindStatusCondition(v.obj.GetConditions(), v1alpha1.SourceAccepted)
+	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == v.meta.Generation
+}
+
 func copyOf(o api.Object) api.Object { return o.DeepCopyObject().(api.Object) }
 
 // userAnnotations is what a user's file may set.
@@ -178,9 +202,13 @@ func encodeState(v *version, how files.Durability) ([]byte, error) {
 		return nil, fmt.Errorf("encode metadata: %w", err)
 	}
 	b = emitKey(b, "metadata", meta, 0)
-	b = emitKey(b, "source", map[string]any{
+	source := map[string]any{
 		"root": v.source.Root, "file": v.source.File, "document": int64(v.source.Document),
-	}, 0)
+	}
+	if v.source.Digest != "" && v.accepted() {
+		source["documents"], source["digest"] = int64(v.source.Documents), v.source.Digest
+	}
+	b = emitKey(b, "source", source, 0)
 	if v.obj == nil {
 		b = emitKey(b, "spec", nil, 0)
 	} else {
@@ -299,5 +327,10 @@ func decodeSource(v any) (Source, error) {
 	if !ok1 || !ok2 || !ok3 {
 		return Source{}, errNotEmitted
 	}
-	return Source{Root: root, File: file, Document: int(document)}, nil
+	s := Source{Root: root, File: file, Document: int(document)}
+	documents, ok1 := m["documents"].(int64)
+	if digest, ok2 := m["digest"].(string); ok1 && ok2 { // else it was not known
+		s.Documents, s.Digest = int(documents), digest
+	}
+	return s, nil
 }
