@@ -26,31 +26,41 @@ var (
 // index of our own, which becomes the worktree's when all is done: so the index
 // tells whether it is, and a git that was killed leaves no lock in the way.
 func (g *Git) complete(ctx context.Context, e entry, uid string) (made bool, err error) {
-	if now, err := lockReason(e.admin); err != nil || now != making(uid) {
-		return false, err // whole, and perhaps locked by somebody
-	}
-	hold, unlock, err := g.exclusive(ctx, e.admin)
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
 	index := filepath.Join(e.admin, "index")
-	done, err := exists(index)
+	left := func() (files, unlock bool, err error) {
+		done, err := exists(index)
+		if err != nil {
+			return false, false, err
+		}
+		reason, err := lockReason(e.admin)
+		return !done, reason == making(uid), err
+	}
+	if files, unlock, err := left(); err != nil || !files && !unlock {
+		return false, err
+	}
+	hold, release, err := g.exclusive(ctx, e.admin)
 	if err != nil {
 		return false, err
 	}
-	if !done {
+	defer release()
+	files, unlock, err := left()
+	if err != nil {
+		return false, err
+	}
+	if files {
 		if err := g.checkout(ctx, hold, e, index); err != nil {
 			return false, fmt.Errorf("check out: %w", err)
 		}
 	}
-	if err := g.unlock(ctx, hold, e.admin, e.Path); err != nil {
-		return false, err
+	if unlock {
+		if err := g.unlock(ctx, hold, e.admin, e.Path); err != nil {
+			return false, err
+		}
+		if _, still, err := left(); err != nil || still {
+			return false, errors.Join(&effects.NotDoneError{What: fmt.Sprintf("the worktree at %q is still locked", e.Path)}, err)
+		}
 	}
-	if now, err := lockReason(e.admin); err != nil || now != "" {
-		return false, errors.Join(&effects.NotDoneError{What: fmt.Sprintf("the worktree at %q is still locked", e.Path)}, err)
-	}
-	return true, nil
+	return files || unlock, nil
 }
 
 func (g *Git) checkout(ctx context.Context, hold *os.File, e entry, index string) error {

@@ -73,6 +73,8 @@ func (g *Git) BeforeMove(ctx context.Context, path, uid, reason string) error {
 }
 
 // AfterMove tells git that the worktree is at path now, to which it was moved.
+// Nothing below path is changed; git's links between submodules and their
+// repositories lead nowhere until AfterRestore.
 func (g *Git) AfterMove(ctx context.Context, path, uid string) error {
 	return g.moving(ctx, path, uid, "register", func(*os.File, mark, string) error { return nil })
 }
@@ -86,6 +88,9 @@ func (g *Git) AfterRestore(ctx context.Context, path, uid string) (branch string
 		path, err := registeredPath(admin)
 		if err != nil {
 			return err
+		}
+		if err := g.relinkSubmodules(ctx, hold, admin, path); err != nil {
+			return fmt.Errorf("link submodules: %w", err)
 		}
 		if m.Branch != "" {
 			if err := g.attach(ctx, hold, admin, m.Branch); err != nil {

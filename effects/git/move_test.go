@@ -198,3 +198,37 @@ func TestMoveOnlyOurs(t *testing.T) {
 		t.Errorf("purged what is there: %v", err)
 	}
 }
+
+// Submodules work again wherever the worktree comes back.
+func TestRestoreWithSubmodules(t *testing.T) {
+	w := newWorld(t)
+	for _, r := range []string{"inner", "lib"} {
+		w.sh(w.dir, "init", "-q", w.path(r))
+		w.put(r+"/code", "code\n")
+		w.commit(w.path(r), r)
+	}
+	w.sh(w.path("lib"), "submodule", "--quiet", "add", w.path("inner"), "in")
+	w.commit(w.path("lib"), "with inner")
+	w.sh(w.repo, "submodule", "--quiet", "add", w.path("lib"), "deep/sub")
+	w.commit(w.repo, "with sub")
+	want := w.want("feat")
+	w.ensure(want)
+	w.sh(want.Path, "submodule", "--quiet", "update", "--init", "--recursive")
+	w.put("wt/feat/deep/sub/in/code", "changed\n")
+	for _, back := range []string{"wt/feat", "some/where/deeper/feat"} {
+		to := w.aside(want)
+		must(t, os.MkdirAll(filepath.Dir(w.path(back)), 0o755))
+		must(t, os.Rename(to, w.path(back)))
+		branch, err := w.git.AfterRestore(t.Context(), w.path(back), want.UID)
+		if err != nil || branch != "feat" {
+			t.Fatalf("branch %q, %v", branch, err)
+		}
+		if got := w.sh(w.path(back), "status", "--porcelain"); got != "M deep/sub" {
+			t.Errorf("status = %q", got)
+		}
+		if got := w.sh(w.path(back+"/deep/sub/in"), "status", "--porcelain"); got != "M code" {
+			t.Errorf("status of the inner one = %q", got)
+		}
+		want.Path = w.path(back)
+	}
+}

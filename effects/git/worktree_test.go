@@ -12,7 +12,10 @@ import (
 	"testing"
 	"time"
 
+	clocktesting "k8s.io/utils/clock/testing"
+
 	"skc.dev/skc/effects"
+	"skc.dev/skc/effects/files"
 	"skc.dev/skc/effects/git"
 )
 
@@ -630,5 +633,110 @@ func TestTimeout(t *testing.T) {
 func TestNoGit(t *testing.T) {
 	if _, err := git.New(git.Options{Git: "/nowhere/git"}); !errors.Is(err, effects.ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnavailable", err)
+	}
+}
+
+// A first commit without files, as the cases have it.
+func TestEmptyTree(t *testing.T) {
+	w := newWorld(t)
+	w.sh(w.repo, "checkout", "-q", "--orphan", "bare")
+	w.sh(w.repo, "rm", "-rfq", ".")
+	w.commit(w.repo, "nothing")
+	want := w.want("feat")
+	if got := w.ensure(want); !got.Created {
+		t.Error("not created")
+	}
+	w.wantWhole(want)
+	if got := w.ensure(want); got.Created {
+		t.Error("created twice")
+	}
+}
+
+// What was on another disk than the repository is missing with it, not gone.
+func TestDiskMissing(t *testing.T) {
+	w := newWorld(t)
+	want := w.want("feat")
+	got := w.ensure(want)
+	mark, err := os.ReadFile(filepath.Join(got.GitDir, "skc"))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(got.GitDir, "skc"), []byte(strings.Replace(string(mark), "other-disk false", "other-disk true", 1)), 0o600))
+	must(t, os.Rename(w.path("wt"), w.path("unmounted")))
+	if e := wantError[*effects.DiskMissingError](w, want); e.Path != want.Path {
+		t.Errorf("got %+v", e)
+	}
+	must(t, os.Rename(w.path("unmounted"), w.path("wt")))
+	w.ensure(want)
+	w.wantWhole(want)
+}
+
+// What was dropped is kept for two weeks, and for good when it may hold commits.
+func TestDroppedIsKept(t *testing.T) {
+	w := newWorld(t)
+	now := clocktesting.NewFakeClock(time.Now())
+	w.with(git.Options{Clock: now})
+	drop := func(branch string) {
+		w.ensure(w.want(branch))
+		must(t, os.RemoveAll(w.want(branch).Path))
+		w.ensure(w.want(branch))
+	}
+	drop("a")
+	w.ensure(w.want("b"))
+	must(t, os.MkdirAll(w.path("app/.git/worktrees/b/modules/sub"), 0o755))
+	must(t, os.RemoveAll(w.want("b").Path))
+	w.ensure(w.want("b"))
+	now.Step(13 * 24 * time.Hour)
+	drop("c")
+	now.Step(2 * 24 * time.Hour)
+	drop("d")
+	names, err := os.ReadDir(w.path("app/.git/skc-dropped"))
+	must(t, err)
+	var left string
+	for _, n := range names {
+		left += n.Name()[strings.LastIndex(n.Name(), ".")+1:]
+	}
+	if left != "bcd" {
+		t.Errorf("left are %q, want b, c and d", left)
+	}
+}
+
+// A copy in the place of the folder is another folder.
+func TestMarkedIsTheFolderItself(t *testing.T) {
+	w := newWorld(t)
+	want := w.want("feat")
+	w.ensure(want)
+	must(t, os.CopyFS(w.path("copy"), os.DirFS(want.Path)))
+	must(t, os.Rename(want.Path, w.path("first")))
+	must(t, os.Rename(w.path("copy"), want.Path))
+	if uid, ok, err := w.git.Marked(t.Context(), want.Path); ok || err != nil {
+		t.Errorf("Marked = %q, %v, %v; want that it is not", uid, ok, err)
+	}
+}
+
+// A folder that comes back, or is locked, in the moment in which its
+// registration is dropped keeps it.
+func TestComesBackWhileDropped(t *testing.T) {
+	for name, now := range map[string]func(w *world, aside string) error{
+		"comes back": func(w *world, _ string) error { return os.Rename(w.path("away"), w.path("wt/feat")) },
+		"is locked":  func(w *world, aside string) error { return os.WriteFile(filepath.Join(aside, "locked"), nil, 0o644) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			want := w.want("feat")
+			w.ensure(want)
+			must(t, os.Rename(want.Path, w.path("away")))
+			w.with(git.Options{Files: &files.Layer{Trace: func(op files.Op) {
+				if op.Kind == files.OpRename && filepath.Base(filepath.Dir(op.To)) == "skc-dropped" {
+					must(t, now(w, op.To))
+				}
+			}}})
+			if _, err := w.git.EnsureWorktree(t.Context(), want); !errors.Is(err, effects.ErrConflict) {
+				t.Errorf("got %v, want ErrConflict", err)
+			}
+			if _, err := os.Stat(w.path("away")); err == nil {
+				must(t, os.Rename(w.path("away"), want.Path))
+			}
+			w.ensure(want)
+			w.wantWhole(want)
+		})
 	}
 }
