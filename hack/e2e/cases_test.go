@@ -169,8 +169,8 @@ func TestCase011TwoControllers(t *testing.T) {
 	w := world.New(t)
 	w.Write(filepath.Join(w.Spool, "keep.yaml"), caseFile(w, "011-two-controllers", "keep.yaml"))
 	steps(w, "011-two-controllers")
-	if lines := w.Lines("keep/log"); len(lines) != 1 {
-		t.Errorf("keep was started %d times, want once", len(lines))
+	if n := w.Starts("keep/log"); n != 1 {
+		t.Errorf("keep was started %d times, want once", n)
 	}
 	log, err := os.ReadFile(filepath.Join(w.Dir, "logs", "skcd.log"))
 	world.Must(w, err)
@@ -230,8 +230,8 @@ func TestCase027DiskFull(t *testing.T) {
 			t.Errorf("an empty state file: %s", line)
 		}
 	}
-	if lines := w.Lines("d/log"); len(lines) != 1 {
-		t.Errorf("d was started %d times, want once\n%s", len(lines), out)
+	if n := w.Starts("d/log"); n != 1 {
+		t.Errorf("d was started %d times, want once\n%s", n, out)
 	}
 	w.Start()
 	w.UntilRunning("d")

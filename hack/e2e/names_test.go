@@ -229,9 +229,7 @@ func TestB016PersonalTmuxConfig(t *testing.T) {
 	w.Start()
 	w.Apply(session("plain", sleeper))
 	p := w.UntilRunning("plain")
-	if cmd := world.Args(p); !slices.Equal(cmd, []string{"sleep", "6000"}) {
-		t.Errorf("%q runs", cmd)
-	}
+	w.Until("the right program runs", func() bool { return slices.Equal(world.Args(p), []string{"sleep", "6000"}) })
 	w.MustCtl("send", "plain", "hello")
 	w.MustCtl("restart", "plain")
 	w.Until("it is restarted", func() bool { m := w.Mains("plain"); return len(m) == 1 && m[0] != p })

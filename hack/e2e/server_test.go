@@ -39,8 +39,8 @@ func same(w *world.World, pids map[string]int) {
 		if now := w.UntilRunning(name); now != pid {
 			w.Errorf("%s went from %d to %d", name, pid, now)
 		}
-		if l := w.Lines(name + "/log"); len(l) != 1 {
-			w.Errorf("%s was started %d times", name, len(l))
+		if n := w.Starts(name + "/log"); n != 1 {
+			w.Errorf("%s was started %d times", name, n)
 		}
 	}
 }

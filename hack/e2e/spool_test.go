@@ -97,6 +97,7 @@ func TestB038ByteByByte(t *testing.T) {
 	write(text("changed"))
 	w.Until("the change runs", func() bool { m := w.Mains("slow"); return len(m) == 1 && m[0] != p })
 	w.UntilRunning("slow")
+	w.Until("it was started twice", func() bool { return len(w.Lines("slow/log")) >= 2 })
 	want := []string{"first second-and-longer third", "first second-and-longer changed"}
 	if l := w.Lines("slow/log"); !slices.Equal(l, want) {
 		t.Errorf("it was started as %q, want %q", l, want)
@@ -134,6 +135,7 @@ func TestR9HalfFiles(t *testing.T) {
 	if again := w.UntilRunning("half"); again != p {
 		t.Errorf("the pid went from %d to %d", p, again)
 	}
+	w.Starts("log")
 	if l := w.Lines("log"); !slices.Equal(l, []string{"whole"}) {
 		t.Errorf("it was started as %q", l)
 	}
@@ -394,7 +396,7 @@ func TestB050SwapIsNoDeletion(t *testing.T) {
 	}
 	w.Until("the last version runs", func() bool {
 		l := w.Lines("web/log")
-		return l[len(l)-1] == "v0" && w.Condition("web", "Ready") == "True/Running"
+		return len(l) > 0 && l[len(l)-1] == "v0" && w.Condition("web", "Ready") == "True/Running"
 	})
 	if s := w.Session("web"); s.UID != uid {
 		t.Error("it is another object")

@@ -179,8 +179,8 @@ func TestB026SweepDoesNotKillFresh(t *testing.T) {
 		w.UntilRunning(fmt.Sprintf("fresh-%d", i))
 	}
 	for i := range n {
-		if l := w.Lines(fmt.Sprintf("fresh-%d/log", i)); len(l) != 1 {
-			t.Errorf("fresh-%d was started %d times", i, len(l))
+		if n := w.Starts(fmt.Sprintf("fresh-%d/log", i)); n != 1 {
+			t.Errorf("fresh-%d was started %d times", i, n)
 		}
 	}
 }

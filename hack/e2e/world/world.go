@@ -552,6 +552,14 @@ func (w *World) Lines(path string) []string {
 	return strings.Split(text, "\n")
 }
 
+// Starts is how many lines the log of a session has, at least one: a program that
+// runs may not have come to its first line yet.
+func (w *World) Starts(path string) int {
+	w.Helper()
+	w.Until(path+" has a line", func() bool { return len(w.Lines(path)) > 0 })
+	return len(w.Lines(path))
+}
+
 // Events are the events of a session, as REASON: message.
 func (w *World) Events(name string) []string {
 	w.Helper()
