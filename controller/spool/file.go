@@ -14,6 +14,7 @@ import (
 
 	"skc.dev/skc/api"
 	"skc.dev/skc/api/v1alpha1"
+	"skc.dev/skc/controller/store"
 	"skc.dev/skc/effects/files"
 )
 
@@ -339,9 +340,11 @@ func (s *Spool) unchanged(f *file, digest string) bool {
 	}
 	for _, d := range f.docs {
 		o := s.objects[d.key]
-		if o == nil || !o.known || o.want != nil || len(o.claims) != 1 || o.claims[0] != f ||
-			o.source.Root != f.root.path || o.source.File != f.path ||
-			o.source.Digest != digest || o.source.Documents != len(f.docs) {
+		if o == nil || !o.known || o.want != nil || len(o.claims) != 1 || o.claims[0] != f {
+			return false
+		}
+		is := store.Source{Root: f.root.path, File: f.path, Document: o.source.Document, Documents: len(f.docs), Digest: digest}
+		if o.source != is {
 			return false
 		}
 	}

@@ -360,6 +360,9 @@ func (p *reports) flush(s *Spool) {
 // put writes the record of path, or removes it when report is nil. An equal one
 // is not written.
 func (p *reports) put(s *Spool, path, suffix string, report any) bool {
+	if report == nil && len(p.written) == 0 {
+		return true
+	}
 	record := recordPath(s.o.ReportDir, path, suffix)
 	old, there := p.written[record]
 	if report == nil {
