@@ -156,7 +156,7 @@ func TestR30Injection(t *testing.T) {
 		"$(touch " + marker + ")", "`touch " + marker + "`", "; touch " + marker, "| touch " + marker, "&& touch " + marker,
 		"#(touch " + marker + ")", "#{session_name}", "#[fg=red]", "%1", "$7", "=web:", "{last}", "~", "!", "@0",
 		"--upload-pack=touch " + marker, "-c core.pager=touch " + marker, "../../etc/passwd", "/dev/null", "*", "?", "[a-z]",
-		"\x1b]0;title\x07", "\x1b[31m", "\x1b]52;c;ZXZpbA==\x07", "a\nb", "a\r\nb", "\ttab", "‮evil", "é日本", " ", "", "'", "\"", "\\", "\\\\", ";", "a;", "};", "'; kill-server; '",
+		"\x1b]0;title\x07", "\x1b[31m", "\x1b]52;c;ZXZpbA==\x07", "a\nb", "a\r\nb", "\ttab", "\u202eevil", "é日本", " ", "", "'", "\"", "\\", "\\\\", ";", "a;", "};", "'; kill-server; '",
 		"%%", "%s%n", "{{.}}", "${PATH}", "<script>", "\u0085", "\u2028",
 	}
 	args, env, notes := []string{"sh", "-c", quote(`i=0; for a in "$@"; do printf '%s' "$a" > a$i; i=$((i+1)); done; i=0; while [ $i -lt $COUNT ]; do eval "printf '%s' \"\$E$i\"" > e$i; i=$((i+1)); done; : > done; exec sleep 6000`), "x"}, fmt.Sprintf("\n  - {name: COUNT, value: %q}", fmt.Sprint(len(nasty))), ""
