@@ -31,6 +31,7 @@ var rules = map[string][]string{
 	"api":              {"api/..."},
 	"api/v1alpha1":     {"api", "config/crd"}, // the generated definition is data of the types
 	"config/crd":       {},
+	"config/systemd":   {},
 	"controller":       {"api/..."},
 	"controller/spool": {"api/...", "controller", "controller/store", "effects", "effects/files", "effects/fault"},
 	"controller/store": {"api/...", "controller", "controller/store/...", "effects", "effects/files", "effects/fault"},
