@@ -406,8 +406,12 @@ func createTemp(dir, base string, mode fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
+// KeptPrefix begins the name of each folder that effects/quarantine set aside.
+const KeptPrefix = ".skc-kept-"
+
 // SweepTemps removes what a killed write left in dir and below. Call it before
-// anything is written there, by the owner of the home only.
+// anything is written there, by the owner of the home only. It stays out of
+// folders that were set aside: all in them is to be given back as it was.
 func SweepTemps(dir string) (removed int, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -415,6 +419,9 @@ func SweepTemps(dir string) (removed int, err error) {
 		}
 		if err != nil {
 			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), KeptPrefix) {
+			return fs.SkipDir
 		}
 		if d.Type().IsRegular() && IsTemp(d.Name()) {
 			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -411,6 +411,9 @@ func TestSweepTemps(t *testing.T) {
 	}
 	must(t, os.Mkdir(filepath.Join(dir, "a", ".d.skc-0123456789abcdef.tmp"), 0o700))
 	must(t, os.Symlink(elsewhere, filepath.Join(dir, "a", "link")))
+	kept := filepath.Join(dir, "a", files.KeptPrefix+"1", "sub", ours) // set aside: not ours to change
+	must(t, os.MkdirAll(filepath.Dir(kept), 0o700))
+	put(t, kept, "keep")
 	n, err := files.SweepTemps(dir)
 	if err != nil || n != 2 {
 		t.Errorf("SweepTemps = %d, %v; want 2", n, err)
@@ -419,6 +422,7 @@ func TestSweepTemps(t *testing.T) {
 		wantFile(t, filepath.Join(dir, "a", name), "keep")
 	}
 	wantFile(t, filepath.Join(elsewhere, ours), "cut")
+	wantFile(t, kept, "keep")
 	wantNames(t, filepath.Join(dir, "a", "b"))
 	if n, err := files.SweepTemps(filepath.Join(dir, "missing")); n != 0 || err != nil {
 		t.Errorf("SweepTemps of a missing folder = %d, %v", n, err)
