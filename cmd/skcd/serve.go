@@ -134,7 +134,12 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 		return err
 	}
 	objectsLoaded(true)
-	if err := sweepLaunchFiles(ctx, objects, layer, o.home.Launch()); err != nil {
+	earlier, err := uids(ctx, objects)
+	if err != nil {
+		return err
+	}
+	// Launch files of others may be on their way to a launcher.
+	if _, err := launch.Sweep(layer, o.home.Launch(), func(id effects.LaunchID) bool { return earlier[id.UID] }); err != nil {
 		return err
 	}
 	recorder := events.NewRecorder(events.Options{Dir: o.home.Events(), Files: layer, Clock: clk, Log: log.WithName("events")})
@@ -168,7 +173,7 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 		Jitter:    rand.Float64,
 		UserHome:  me.Home,
 		BootID:    boot,
-		Since:     clk.Now(),
+		Earlier:   func(uid string) bool { return earlier[uid] },
 	}
 	c := controller.New(controller.Options{
 		Kind: v1alpha1.KindSession, Reconciler: r, Clock: clk, Log: log.WithName("session"), Metrics: metrics, Workers: o.Workers,
@@ -238,19 +243,17 @@ func damaged(p store.Problem) api.Object {
 	return s
 }
 
-// sweepLaunchFiles removes those of sessions that are no more. Those of others
-// may be on their way to a launcher.
-func sweepLaunchFiles(ctx context.Context, objects *store.Store, layer *files.Layer, dir string) error {
+// uids are those of all sessions that are known now.
+func uids(ctx context.Context, objects *store.Store) (map[string]bool, error) {
 	all, err := objects.List(ctx, v1alpha1.KindSession)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	known := make(map[string]bool, len(all))
 	for _, s := range all {
 		known[string(s.GetUID())] = true
 	}
-	_, err = launch.Sweep(layer, dir, func(id effects.LaunchID) bool { return known[id.UID] })
-	return err
+	return known, nil
 }
 
 func loaded(done *atomic.Bool, not string) health.Check {

@@ -122,16 +122,6 @@ func ReadFailure(dir string, id effects.LaunchID) (*Failure, error) {
 	return &f, nil
 }
 
-// Clear removes what is left of this start: its launch file when no launcher
-// took it, and its report. Nothing left is a success.
-func Clear(layer *files.Layer, dir string, id effects.LaunchID) error {
-	path := filepath.Join(dir, id.FileName())
-	return errors.Join(
-		layer.Remove(pointClear, path, files.Derived),
-		layer.Remove(pointClear, path+plan.FailedSuffix, files.Derived),
-	)
-}
-
 // Sweep removes the launch files and reports in dir that keep does not want,
 // and returns how many. It touches nothing else there. A folder that is not
 // there is empty.

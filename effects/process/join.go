@@ -32,6 +32,10 @@ func (s *Sessions) Join(uid string, main effects.ProcessID) {
 	}
 }
 
+// gather is how long more are waited for: a look at all processes costs the same
+// for one session as for a hundred.
+const gather = 20 * time.Millisecond
+
 // Run brings programs into their groups until ctx ends.
 func (s *Sessions) Run(ctx context.Context) {
 	for {
@@ -39,6 +43,9 @@ func (s *Sessions) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.kick:
+		}
+		if sleep(ctx, gather) != nil {
+			return
 		}
 		s.mu.Lock()
 		batch := map[string]effects.ProcessID{}

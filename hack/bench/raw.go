@@ -237,9 +237,12 @@ func pidfdWait(pid int) (func() error, error) {
 	}
 	return func() error {
 		defer syscall.Close(int(fd)) //nolint:errcheck // a handle
-		var set syscall.FdSet
-		set.Bits[fd/64] |= 1 << (fd % 64)
-		_, err := syscall.Select(int(fd)+1, &set, nil, nil, &syscall.Timeval{Sec: 30})
-		return err
+		for {
+			var set syscall.FdSet
+			set.Bits[fd/64] |= 1 << (fd % 64)
+			if _, err := syscall.Select(int(fd)+1, &set, nil, nil, &syscall.Timeval{Sec: 30}); err != syscall.EINTR { //nolint:errorlint // the errno itself
+				return err
+			}
+		}
 	}, nil
 }

@@ -223,7 +223,7 @@ func stoppingMessage(s *v1alpha1.Session, requested string) string {
 // started one that it did not live to record.
 func (r *Reconciler) mayHaveLeft(s *v1alpha1.Session) bool {
 	if s.Status.Tmux == nil {
-		return s.CreationTimestamp.Time.Before(r.Since)
+		return r.Earlier(string(s.UID))
 	}
 	return s.Status.SweptAttempt != s.Status.Tmux.Attempt
 }
@@ -292,7 +292,7 @@ func (r *Reconciler) start(ctx context.Context, s *v1alpha1.Session, obs observa
 	if err := r.Processes.Prepare(uid); err != nil {
 		return controller.Result{}, fmt.Errorf("prepare control group of %s: %w", key, err)
 	}
-	if s.CreationTimestamp.Time.Before(r.Since) { // an earlier controller may have died after it wrote one
+	if r.Earlier(uid) { // an earlier controller may have died after it wrote one
 		if err := r.Launcher.Clear(uid); err != nil {
 			return controller.Result{}, fmt.Errorf("clear launch files of %s: %w", key, err)
 		}

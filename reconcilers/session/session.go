@@ -40,8 +40,9 @@ type Reconciler struct {
 	UserHome string
 	// BootID names this boot of the machine.
 	BootID string
-	// Since is when this controller started.
-	Since time.Time
+	// Earlier tells whether an earlier controller knew the Session with that UID,
+	// and so may have started it and not lived to record that.
+	Earlier func(uid string) bool
 
 	mu     sync.Mutex
 	keys   map[string]api.Key // by UID: whom a change in tmux concerns

@@ -98,7 +98,12 @@ func (w *world) restartController() {
 		Store: failingStore{store.For[*v1alpha1.Session](w.store, v1alpha1.KindSession), w.calls},
 		Mux:   failingMux{w.mux, w.calls}, Launcher: w.launcher, Processes: w.procs, Folders: workspace.Folders{},
 		Prober: w.prober, Recorder: w.events, Clock: w.clock, Enqueue: func(api.Key) {}, Jitter: func() float64 { return 0 },
-		UserHome: w.work, BootID: "boot-1", Since: w.clock.Now(),
+		UserHome: w.work, BootID: "boot-1",
+	}
+	earlier, err := w.store.List(w.t.Context(), v1alpha1.KindSession)
+	must(w.t, err)
+	w.r.Earlier = func(uid string) bool {
+		return slices.ContainsFunc(earlier, func(o api.Object) bool { return string(o.GetUID()) == uid })
 	}
 }
 
