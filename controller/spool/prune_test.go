@@ -533,6 +533,33 @@ func TestConfirmOutlivesACrash(t *testing.T) {
 	}
 }
 
+// TestIdentityIsWrittenInTheEnd: a record that could not be written once makes
+// nothing look replaced, and is on disk before long.
+func TestIdentityIsWrittenInTheEnd(t *testing.T) {
+	for n := range int64(6) {
+		w := newWorld(t)
+		w.many(2)
+		var calls atomic.Int64
+		w.layer.Guard = func() error {
+			if calls.Add(1) == n+1 {
+				return syscall.ENOSPC
+			}
+			return nil
+		}
+		w.start()
+		w.remove("s0.yaml")
+		w.pass(10 * time.Second)
+		if r := w.rootReport(w.spool); r.State != RootReady {
+			t.Fatalf("call %d failed: root is %s: %s", n, r.State, r.Message)
+		}
+		if _, err := os.Stat(recordPath(w.reports, w.spool, identitySuffix)); err != nil {
+			t.Errorf("call %d failed: %v", n, err)
+		}
+		w.want(map[string]string{"s1": "1"})
+		w.stop()
+	}
+}
+
 // TestConfirmTriesAgain: the controller lives on, and what failed is done later.
 func TestConfirmTriesAgain(t *testing.T) {
 	w := newWorld(t)

@@ -260,9 +260,16 @@ func (s *Spool) writeIdentity(r *root) {
 		err = s.o.Files.Write(pointIdentity, recordPath(s.o.ReportDir, r.path, identitySuffix), data, files.Durable)
 	}
 	r.unrecorded = err != nil
-	if err != nil { // the next look finds that it is not recorded
-		s.o.Log.Error(err, "record which directory a root is", "root", r.path)
-		r.recorded = ""
+	if err != nil {
+		// It is known, and only not on disk. Forgotten, the next removal would look
+		// like one from another directory, and be held for ever.
+		s.o.Log.Error(err, "record which directory a root is; tried again", "root", r.path)
+		s.agenda.add(s.now().Add(s.o.Poll), func() {
+			if r.unrecorded {
+				s.writeIdentity(r)
+				s.endConfirm(r)
+			}
+		})
 	}
 }
 
