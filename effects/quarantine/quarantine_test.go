@@ -417,6 +417,53 @@ func TestFileThatIsWritten(t *testing.T) {
 	}
 }
 
+// TestVerifiedBefore: what changed since its plan is not moved at all.
+func TestVerifiedBefore(t *testing.T) {
+	w := newWorld(t)
+	file := w.path("work", "file")
+	put(t, file, "before")
+	req := w.request("x", file)
+	stop := errors.New("stop")
+	w.between(2, func() error { return stop })
+	_, err := w.SetAside(t.Context(), req)
+	wantCode(t, err, stop)
+	put(t, file, "after!")
+	w.layer.Trace = func(op files.Op) {
+		if op.Kind == files.OpRename {
+			t.Errorf("%s was moved to %s", op.Path, op.To)
+		}
+	}
+	_, err = w.SetAside(t.Context(), req)
+	wantCode(t, err, IdentityMismatch)
+}
+
+// TestPurgeAfterRestoreBrokeOff: an attempt that never moved binds nobody, and
+// one that did is not purged.
+func TestPurgeAfterRestoreBrokeOff(t *testing.T) {
+	stop := errors.New("stop")
+	for n, purged := range map[int]bool{2: true, 3: false} { // before the rename, before the record
+		w := newWorld(t)
+		origin := w.tree("web")
+		before := sums(t, origin)
+		_, err := w.SetAside(t.Context(), w.request("x", origin))
+		must(t, err)
+		w.between(n, func() error { return stop })
+		_, err = w.Restore(t.Context(), "x", origin)
+		wantCode(t, err, stop)
+		_, err = w.Purge(t.Context(), "x", nil)
+		if purged {
+			must(t, err)
+			wantAbsent(t, origin)
+		} else {
+			wantCode(t, err, effects.ErrConflict)
+			wantSums(t, origin, before)
+		}
+		if list := w.places(t); len(list) != 0 {
+			t.Errorf("left: %q", list)
+		}
+	}
+}
+
 // TestRunningWriter: what a program writes while the tree under it is moved, to
 // files it holds open and to new ones, is all there.
 func TestRunningWriter(t *testing.T) {
@@ -823,7 +870,7 @@ func TestTwentyThousand(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes 20,000 files")
 	}
-	w := newWorld(t)
+	w := newWorldIn(t, memory(t))
 	origin := w.path("work", "web")
 	for i := range 20_000 {
 		if i%200 == 0 {
