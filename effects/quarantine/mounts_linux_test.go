@@ -189,6 +189,13 @@ func as(t *testing.T, w *world, f func()) {
 // TestMounted: neither a mount point nor what has one below is moved, nor purged.
 func TestMounted(t *testing.T) {
 	w := newWorld(t)
+	t.Cleanup(func() { // wherever a failure left them
+		left, err := mounts(w.dir)
+		must(t, err)
+		for _, at := range left {
+			must(t, unix.Unmount(at, unix.MNT_DETACH))
+		}
+	})
 	put(t, w.path("outside", "x"), "keep")
 	origin := w.tree("web")
 	before := sums(t, origin)
