@@ -258,7 +258,8 @@ func do(ctx context.Context, s *Store, call, id, path string) error {
 func inChild(t testing.TB, w *world, faults, call, id, path string) (killed bool, output string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], w.dir, call, id, path)
-	cmd.Env = append(os.Environ(), childEnv+"=1", "SKC_FAULT="+faults)
+	// The race detector would sleep for a second at the end of each child.
+	cmd.Env = append(os.Environ(), childEnv+"=1", "SKC_FAULT="+faults, "GORACE=atexit_sleep_ms=0")
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
