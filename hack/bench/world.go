@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"skc.dev/skc/effects/process"
 )
 
 // world is one skcd on a home of its own.
@@ -79,6 +81,16 @@ func (w *world) stop() {
 func (w *world) close() {
 	w.stop()
 	_ = exec.Command("tmux", "-S", filepath.Join(w.dir, "home/run/tmux.sock"), "kill-server").Run()
+	groups := process.NewSessions(true)
+	objects := filepath.Join(w.state(), "objects/session/default")
+	files, _ := filepath.Glob(filepath.Join(objects, "*.yaml"))
+	for _, f := range files { // nobody deletes these sessions, so nobody else releases their groups
+		b, _ := os.ReadFile(f)
+		if _, rest, ok := strings.Cut(string(b), "\n  uid: "); ok {
+			uid, _, _ := strings.Cut(rest, "\n")
+			_ = groups.Release(strings.Trim(uid, `"`))
+		}
+	}
 	_ = os.RemoveAll(w.dir)
 }
 
