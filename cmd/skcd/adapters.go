@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
@@ -89,7 +90,13 @@ func (p processes) Signal(ctx context.Context, uid string, main effects.ProcessI
 	return p.apart(main, all, sig)
 }
 
+// killLimit is how long one pass waits for what got SIGKILL. What the kernel does
+// not let go, as a process that waits for a dead disk, must not hold a worker.
+const killLimit = 5 * time.Second
+
 func (p processes) Kill(ctx context.Context, uid string, main effects.ProcessID) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, killLimit)
+	defer cancel()
 	n, err := p.Sessions.Kill(ctx, uid)
 	if err != nil || main.PID == 0 {
 		return n, err
