@@ -71,23 +71,31 @@ func holds(ctx context.Context, fds, dir string) (bool, error) {
 
 func vanished(err error) bool { return gone(err) || errors.Is(err, syscall.ESRCH) }
 
-// ofUs tells whether a process descends from this one in a process group that
-// we made for a git: its group's leader is our child.
+// ofUs tells whether a process is of a process group whose leader is our child:
+// a git that we run, whatever it is called between its fork and its exec, and
+// what that git runs in turn.
 func ofUs(proc string) bool {
-	stat, err := os.ReadFile(proc + "/stat")
+	group, _, err := groupAndParent(proc)
 	if err != nil {
 		return true // it ended
+	}
+	_, parent, err := groupAndParent("/proc/" + group)
+	if err != nil { // its leader ended; so will it
+		_, _, err = groupAndParent(proc)
+		return err != nil
+	}
+	return parent == strconv.Itoa(os.Getpid())
+}
+
+func groupAndParent(proc string) (group, parent string, err error) {
+	stat, err := os.ReadFile(proc + "/stat")
+	if err != nil {
+		return "", "", err
 	}
 	// After the name in brackets: state, parent, group.
 	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(f) < 3 {
-		return false
+		return "", "", fmt.Errorf("%s/stat is cut", proc)
 	}
-	leader, err := os.ReadFile("/proc/" + string(f[2]) + "/stat")
-	if err != nil {
-		return false
-	}
-	g := bytes.Fields(leader[bytes.LastIndexByte(leader, ')')+1:])
-	comm := leader[:bytes.LastIndexByte(leader, ')')]
-	return len(g) > 1 && string(g[1]) == strconv.Itoa(os.Getpid()) && bytes.HasSuffix(comm, []byte("(git"))
+	return string(f[2]), string(f[1]), nil
 }

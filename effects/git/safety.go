@@ -90,28 +90,36 @@ func (g *Git) Safety(ctx context.Context, path string, limits Limits) (effects.S
 		{[]string{CheckStash}, t.stash},
 		{[]string{CheckUnpushed, CheckUpstream}, t.commits},
 		{[]string{CheckSubmodules}, t.submodules},
-		{[]string{CheckOpenFiles, CheckWorkingIn}, t.processes},
+		{[]string{CheckOpenFiles, CheckWorkingIn}, nil},
 		{[]string{CheckLock}, t.lock},
 	}
 	results := make([][]effects.SafetyCheck, len(checks))
+	check := func(i int, run func(context.Context) ([]effects.SafetyCheck, error)) {
+		ctx, cancel := context.WithTimeout(ctx, limits.PerCheck)
+		defer cancel()
+		found, err := run(ctx)
+		if err == nil {
+			results[i] = found
+			return
+		}
+		value, fix := "not known: "+err.Error(), "see what git says"
+		if ctx.Err() != nil {
+			value, fix = notInTime, "look again when the machine is less busy"
+		}
+		for _, name := range checks[i].names {
+			results[i] = append(results[i], effects.SafetyCheck{Name: name, Value: value, Fix: fix})
+		}
+	}
 	var wg sync.WaitGroup
 	for i, c := range checks {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, limits.PerCheck)
-			defer cancel()
-			found, err := c.run(ctx)
-			if err == nil {
-				results[i] = found
-				return
-			}
-			value, fix := "not known: "+err.Error(), "see what git says"
-			if ctx.Err() != nil {
-				value, fix = notInTime, "look again when the machine is less busy"
-			}
-			for _, name := range c.names {
-				results[i] = append(results[i], effects.SafetyCheck{Name: name, Value: value, Fix: fix})
-			}
-		})
+		if c.run == nil {
+			check(i, t.processes) // before the gits of the others use the folder themselves
+		}
+	}
+	for i, c := range checks {
+		if c.run != nil {
+			wg.Go(func() { check(i, c.run) })
+		}
 	}
 	wg.Wait()
 	var r effects.SafetyReport
