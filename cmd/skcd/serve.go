@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -134,12 +135,11 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 		return err
 	}
 	objectsLoaded(true)
-	earlier, err := uids(ctx, objects)
-	if err != nil {
-		return err
+	earlier := map[api.Key]bool{}
+	for _, key := range objects.Keys(v1alpha1.KindSession) {
+		earlier[key] = true
 	}
-	// Launch files of others may be on their way to a launcher.
-	if _, err := launch.Sweep(layer, o.home.Launch(), func(id effects.LaunchID) bool { return earlier[id.UID] }); err != nil {
+	if err := sweepLaunchFiles(ctx, objects, layer, o.home.Launch()); err != nil {
 		return err
 	}
 	recorder := events.NewRecorder(events.Options{Dir: o.home.Events(), Files: layer, Clock: clk, Log: log.WithName("events")})
@@ -173,7 +173,7 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 		Jitter:    rand.Float64,
 		UserHome:  me.Home,
 		BootID:    boot,
-		Earlier:   func(uid string) bool { return earlier[uid] },
+		Earlier:   func(key api.Key) bool { return earlier[key] },
 	}
 	c := controller.New(controller.Options{
 		Kind: v1alpha1.KindSession, Reconciler: r, Clock: clk, Log: log.WithName("session"), Metrics: metrics, Workers: o.Workers,
@@ -206,25 +206,19 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 		case <-sources.Synced():
 		}
 		sourcesRead(true)
-		enqueueAll := func() error {
-			all, err := objects.List(ctx, v1alpha1.KindSession)
-			for _, s := range all {
-				c.Enqueue(api.KeyOf(s))
+		enqueueAll := func() {
+			for _, key := range objects.Keys(v1alpha1.KindSession) {
+				c.Enqueue(key)
 			}
-			return err
 		}
-		if err := enqueueAll(); err != nil {
-			return err
-		}
+		enqueueAll()
 		g.Go(func() error {
 			controller.Resync(ctx, clk, o.Resync.Duration, func(ctx context.Context) {
 				sources.Resync()
 				if err := mux.Look(ctx); err != nil && !errors.Is(err, effects.ErrNotFound) {
 					log.Error(err, "full look at tmux")
 				}
-				if err := enqueueAll(); err != nil {
-					log.Error(err, "list sessions")
-				}
+				enqueueAll()
 			})
 			return nil
 		})
@@ -243,17 +237,24 @@ func damaged(p store.Problem) api.Object {
 	return s
 }
 
-// uids are those of all sessions that are known now.
-func uids(ctx context.Context, objects *store.Store) (map[string]bool, error) {
-	all, err := objects.List(ctx, v1alpha1.KindSession)
-	if err != nil {
-		return nil, err
-	}
-	known := make(map[string]bool, len(all))
-	for _, s := range all {
-		known[string(s.GetUID())] = true
-	}
-	return known, nil
+// sweepLaunchFiles removes those of sessions that are no more. Those of others
+// may be on their way to a launcher. Mostly there are none, and no object is read.
+func sweepLaunchFiles(ctx context.Context, objects *store.Store, layer *files.Layer, dir string) error {
+	var listErr error
+	known := sync.OnceValue(func() map[string]bool {
+		all, err := objects.List(ctx, v1alpha1.KindSession)
+		listErr = err
+		uids := make(map[string]bool, len(all))
+		for _, s := range all {
+			uids[string(s.GetUID())] = true
+		}
+		return uids
+	})
+	_, err := launch.Sweep(layer, dir, func(id effects.LaunchID) bool {
+		uids := known()
+		return listErr != nil || uids[id.UID]
+	})
+	return errors.Join(listErr, err)
 }
 
 func loaded(done *atomic.Bool, not string) health.Check {

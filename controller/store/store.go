@@ -238,6 +238,20 @@ func (s *Store) List(ctx context.Context, kind string) ([]api.Object, error) {
 	return out, nil
 }
 
+// Keys tells which objects of a kind there are, and nothing more of them: after a
+// start most are not decoded yet.
+func (s *Store) Keys(kind string) []api.Key {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make([]api.Key, 0, len(s.entries))
+	for key, e := range s.entries {
+		if key.Kind == kind && e.cur != nil {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
 // all is the current version of every object, sorted by key.
 func (s *Store) all() []*version {
 	s.mu.RLock()

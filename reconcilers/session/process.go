@@ -88,8 +88,10 @@ func (r *Reconciler) ensureProcess(ctx context.Context, s *v1alpha1.Session) (co
 	if s.Spec.Suspend {
 		return r.reportSuspended(s, obs)
 	}
-	digest := launchDigest(s)
-	var requested string
+	var digest, requested string
+	if want {
+		digest = launchDigest(s)
+	}
 	switch {
 	case !want:
 		requested = v1alpha1.RequestedStopped
@@ -223,7 +225,7 @@ func stoppingMessage(s *v1alpha1.Session, requested string) string {
 // started one that it did not live to record.
 func (r *Reconciler) mayHaveLeft(s *v1alpha1.Session) bool {
 	if s.Status.Tmux == nil {
-		return r.Earlier(string(s.UID))
+		return r.Earlier(api.KeyOf(s))
 	}
 	return s.Status.SweptAttempt != s.Status.Tmux.Attempt
 }
@@ -292,7 +294,7 @@ func (r *Reconciler) start(ctx context.Context, s *v1alpha1.Session, obs observa
 	if err := r.Processes.Prepare(uid); err != nil {
 		return controller.Result{}, fmt.Errorf("prepare control group of %s: %w", key, err)
 	}
-	if r.Earlier(uid) { // an earlier controller may have died after it wrote one
+	if r.Earlier(key) { // an earlier controller may have died after it wrote one
 		if err := r.Launcher.Clear(uid); err != nil {
 			return controller.Result{}, fmt.Errorf("clear launch files of %s: %w", key, err)
 		}

@@ -40,9 +40,9 @@ type Reconciler struct {
 	UserHome string
 	// BootID names this boot of the machine.
 	BootID string
-	// Earlier tells whether an earlier controller knew the Session with that UID,
-	// and so may have started it and not lived to record that.
-	Earlier func(uid string) bool
+	// Earlier tells whether an earlier controller knew a Session of that name, and
+	// so may have started it and not lived to record that.
+	Earlier func(api.Key) bool
 
 	mu     sync.Mutex
 	keys   map[string]api.Key // by UID: whom a change in tmux concerns

@@ -100,11 +100,8 @@ func (w *world) restartController() {
 		Prober: w.prober, Recorder: w.events, Clock: w.clock, Enqueue: func(api.Key) {}, Jitter: func() float64 { return 0 },
 		UserHome: w.work, BootID: "boot-1",
 	}
-	earlier, err := w.store.List(w.t.Context(), v1alpha1.KindSession)
-	must(w.t, err)
-	w.r.Earlier = func(uid string) bool {
-		return slices.ContainsFunc(earlier, func(o api.Object) bool { return string(o.GetUID()) == uid })
-	}
+	earlier := w.store.Keys(v1alpha1.KindSession)
+	w.r.Earlier = func(key api.Key) bool { return slices.Contains(earlier, key) }
 }
 
 // spec is a Session that runs for ever.
