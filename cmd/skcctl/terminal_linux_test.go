@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -194,10 +196,12 @@ func TestAttach(t *testing.T) {
 			want = "xbill 1"
 		}
 		eventually(t, func() bool { return clients() == want })
-		if _, err := master.Write([]byte("\x02d")); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Wait(); err != nil {
+		// tmux throws away what was typed before it had set up the terminal, which
+		// is done when it has drawn it.
+		eventually(t, func() bool { return strings.Contains(screen.String(), "here is bill") })
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		if err := pressUntil(t, master, "\x02d", ended); err != nil {
 			t.Errorf("%v: %v\n%s", args, err, screen.String())
 		}
 		_ = master.Close()
@@ -205,6 +209,26 @@ func TestAttach(t *testing.T) {
 		eventually(t, func() bool { return clients() == "" })
 	}
 	w.wantTyped(t, "billing", "")
+}
+
+// pressUntil presses keys as a person would until done: again when nothing
+// comes of them, for tmux takes keys that follow an attach, or each other,
+// within a millisecond for pasted text (assume-paste-time).
+func pressUntil(t *testing.T, terminal io.Writer, keys string, done <-chan error) error {
+	t.Helper()
+	limit := time.After(30 * time.Second)
+	for {
+		if _, err := io.WriteString(terminal, keys); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-done:
+			return err
+		case <-limit:
+			t.Fatal("the keys had no effect")
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
 }
 
 // openTerminal opens a new pseudo-terminal.
