@@ -12,6 +12,9 @@ const (
 	SessionRunning = "SessionRunning"
 	// ProbeSucceeded is True when the readiness probe succeeded, or none is set.
 	ProbeSucceeded = "ProbeSucceeded"
+	// SafeToDelete is True when nothing would be lost if the workspace went: it is
+	// not ours, or all that is in it is elsewhere. Ready does not count it.
+	SafeToDelete = "SafeToDelete"
 	// Ready sums up the others for what desiredState asks: a stopped session that
 	// should be stopped is Ready.
 	Ready = "Ready"
@@ -45,6 +48,46 @@ const (
 	ReasonWorkingDirectoryMissing = "WorkingDirectoryMissing"
 	// ReasonWorkspaceFailed: the folder could not be looked at or made.
 	ReasonWorkspaceFailed = "WorkspaceFailed"
+	// ReasonBranchCheckedOutElsewhere: git allows a branch in one worktree only.
+	ReasonBranchCheckedOutElsewhere = "BranchCheckedOutElsewhere"
+	// ReasonBranchInvalid: git would not take this name for a branch.
+	ReasonBranchInvalid = "BranchInvalid"
+	// ReasonBranchCollision: a ref and a folder of refs cannot have one name.
+	ReasonBranchCollision = "BranchCollision"
+	// ReasonBaseNotFound: there is no such commit to begin the branch at.
+	ReasonBaseNotFound = "BaseNotFound"
+	// ReasonRepositoryMissing: nothing is at spec.target.worktree.repo.
+	ReasonRepositoryMissing = "RepositoryMissing"
+	// ReasonNotARepository: what is at spec.target.worktree.repo is no repository.
+	ReasonNotARepository = "NotARepository"
+	// ReasonRepositoryLocked: a lock file of git stays; it may be of one that died.
+	ReasonRepositoryLocked = "RepositoryLocked"
+	// ReasonPathNotEmpty: something is where the worktree should be. It is left as
+	// it is.
+	ReasonPathNotEmpty = "PathNotEmpty"
+	// ReasonWorktreeMissing: the worktree is locked, or its disk is away, and so
+	// it is not made anew.
+	ReasonWorktreeMissing = "WorktreeMissing"
+	// ReasonWorktreeMoved: the worktree was moved by hand.
+	ReasonWorktreeMoved = "WorktreeMoved"
+	// ReasonGitFailed: git ended with an error; the message is what it said.
+	ReasonGitFailed = "GitFailed"
+	// ReasonGitMissing: there is no git program.
+	ReasonGitMissing = "GitMissing"
+	// ReasonSettingUp: the worktree is there, and its setup runs.
+	ReasonSettingUp = "SettingUp"
+	// ReasonSetupFailed: the setup of the worktree ended with an error, or could
+	// not be run. skcctl restart runs it again.
+	ReasonSetupFailed = "SetupFailed"
+	// ReasonSetupInterrupted: nobody saw how the setup ended. It is not run again
+	// by itself; skcctl restart does that.
+	ReasonSetupInterrupted = "SetupInterrupted"
+	// ReasonReplacing: the target changed; the workspace that skc made for the one
+	// before is set aside first.
+	ReasonReplacing = "Replacing"
+	// ReasonSettingAside: the Session is deleted, and its workspace is on the way
+	// into quarantine. The message says what is in the way.
+	ReasonSettingAside = "SettingAside"
 	// ReasonPermissionDenied: the folder, or the program, may not be used by the
 	// user that skc runs as.
 	ReasonPermissionDenied = "PermissionDenied"
@@ -138,6 +181,68 @@ const (
 	ReasonReadinessDeadlineExceeded = "ReadinessDeadlineExceeded"
 	// ReasonNotRunning: there is nothing to look at.
 	ReasonNotRunning = "NotRunning"
+)
+
+// Reasons of SafeToDelete.
+const (
+	// ReasonNothingToLose: all that is in the workspace is elsewhere too.
+	ReasonNothingToLose = "NothingToLose"
+	// ReasonNotOurs: skc did not make the workspace and will not touch it.
+	ReasonNotOurs = "NotOurs"
+	// ReasonWorkAtRisk: something is in it that is nowhere else, or it is in use.
+	// The message has a line for each check.
+	ReasonWorkAtRisk = "WorkAtRisk"
+	// ReasonNotChecked: it was not looked at yet, or the look did not end.
+	ReasonNotChecked = "NotChecked"
+)
+
+// Condition types of a Quarantine, beside SourceAccepted and Ready.
+const (
+	// SetAside is True while the thing lies in quarantine.
+	SetAside = "SetAside"
+	// Restored is True when the thing was given back.
+	Restored = "Restored"
+)
+
+// Reasons of the conditions of a Quarantine. Ready is True with ReasonKept,
+// ReasonRestored or ReasonPurged, else it has the reason of what is in the way.
+const (
+	// ReasonKept: it lies in quarantine, until the deadline.
+	ReasonKept = "Kept"
+	// ReasonGracePeriod: it has no owner, and is left where it is until
+	// spec.notBefore in case that one comes back.
+	ReasonGracePeriod = "GracePeriod"
+	// ReasonMoving: it is on the way into quarantine, or back.
+	ReasonMoving = "Moving"
+	// ReasonNotManaged: the object is not one that skc itself wrote, so nothing is
+	// set aside for it.
+	ReasonNotManaged = "NotManaged"
+	// ReasonIdentityMismatch: what is at the path is not what was to be set aside.
+	ReasonIdentityMismatch = "IdentityMismatch"
+	// ReasonGone: nothing is at the path any more; there was nothing to set aside.
+	ReasonGone = "Gone"
+	// ReasonLost: what was set aside is at none of its places.
+	ReasonLost = "Lost"
+	// ReasonUncertain: what is found does not say in one way how far a move came.
+	// Nothing is touched until somebody has looked.
+	ReasonUncertain = "Uncertain"
+	// ReasonRefused: it cannot be moved; the message says why. It is where it was.
+	ReasonRefused = "Refused"
+	// ReasonPlaceTaken: something is where it should be given back to.
+	ReasonPlaceTaken = "PlaceTaken"
+	// ReasonSessionExists: a Session of that name is there already.
+	ReasonSessionExists = "SessionExists"
+	// ReasonNotAsked: nobody asked for it to be given back.
+	ReasonNotAsked = "NotAsked"
+	// ReasonRestored: it was given back.
+	ReasonRestored = "Restored"
+	// ReasonPurging: it is being removed for good.
+	ReasonPurging = "Purging"
+	// ReasonPurged: it was removed for good.
+	ReasonPurged = "Purged"
+	// ReasonDiskFull: there is no room to write down what is to be done. Nothing
+	// was moved.
+	ReasonDiskFull = "DiskFull"
 )
 
 // Reasons of Ready that are not those of another condition. When all is well

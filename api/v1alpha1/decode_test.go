@@ -91,10 +91,10 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a value that lost its key", withEnv("{name: B, CANARY51aa}"), "f:9: spec.env[1].(a key): unknown field"},
 
 		// What it is.
-		{"no kind", "apiVersion: skc.dev/v1alpha1\n", "f:1: kind: is required: known are Session of skc.dev/v1alpha1"},
-		{"wrong kind", strings.Replace(good, "Session", "Sesion", 1), "f:2: kind: unknown: did you mean Session?: known are Session of skc.dev/v1alpha1"},
-		{"wrong apiVersion", strings.Replace(good, "v1alpha1", "v1", 1), "f:1: apiVersion: unknown: known are Session of skc.dev/v1alpha1"},
-		{"foreign kind", "apiVersion: v1\nkind: Secret\ndata: " + canary + "\n", "f:1: apiVersion: unknown: known are Session of skc.dev/v1alpha1\nf:2: kind: unknown: known are Session of skc.dev/v1alpha1"},
+		{"no kind", "apiVersion: skc.dev/v1alpha1\n", "f:1: kind: is required: known are KINDS of skc.dev/v1alpha1"},
+		{"wrong kind", strings.Replace(good, "Session", "Sesion", 1), "f:2: kind: unknown: did you mean Session?: known are KINDS of skc.dev/v1alpha1"},
+		{"wrong apiVersion", strings.Replace(good, "v1alpha1", "v1", 1), "f:1: apiVersion: unknown: known are KINDS of skc.dev/v1alpha1"},
+		{"foreign kind", "apiVersion: v1\nkind: Secret\ndata: " + canary + "\n", "f:1: apiVersion: unknown: known are KINDS of skc.dev/v1alpha1\nf:2: kind: unknown: known are KINDS of skc.dev/v1alpha1"},
 		{"kind is a number", strings.Replace(good, "Session", "1", 1), "f:2: kind: must be text"},
 
 		// Metadata.
@@ -131,8 +131,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"port beyond an int64", good + "  readiness: {tcp: {port: 99999999999999999999}}\n", "f:7: spec.readiness.tcp.port: must be a whole number"},
 		{"yes as boolean", good + "  suspend: yes\n", "f:7: spec.suspend: must be true or false"},
 		{"enum", good + "  desiredState: " + canary + "\n", "f:7: spec.desiredState: must be one of Running, Stopped"},
-		{"two targets", head + "  target: {plainDir: {path: /a}, existingPath: {path: /b}}\n  command: [sh]\n", "f:5: spec.target: exactly one of existingPath, plainDir is needed"},
-		{"no target", head + "  target: {}\n  command: [sh]\n", "f:5: spec.target: exactly one of existingPath, plainDir is needed"},
+		{"two targets", head + "  target: {plainDir: {path: /a}, existingPath: {path: /b}}\n  command: [sh]\n", "f:5: spec.target: exactly one of worktree, existingPath, plainDir is needed"},
+		{"no target", head + "  target: {}\n  command: [sh]\n", "f:5: spec.target: exactly one of worktree, existingPath, plainDir is needed"},
 		{"climbing path", head + "  target: {plainDir: {path: /a/../../etc}}\n  command: [sh]\n", `f:5: spec.target.plainDir.path: a path may not climb with ".."`},
 		{"climbing path at the end", head + "  target: {plainDir: {path: ~/x/..}}\n  command: [sh]\n", `f:5: spec.target.plainDir.path: a path may not climb with ".."`},
 		{"relative path", head + "  target: {plainDir: {path: a}}\n  command: [sh]\n", "f:5: spec.target.plainDir.path: must be an absolute path, or begin with ~/"},
@@ -160,6 +160,7 @@ func TestDecodeRefuses(t *testing.T) {
 			if err == nil {
 				t.Fatalf("accepted, want %s", c.want)
 			}
+			c.want = strings.ReplaceAll(c.want, "KINDS", strings.Join(Kinds(), ", "))
 			got := err.Error()
 			if got != c.want {
 				t.Errorf("error\n got: %s\nwant: %s", got, c.want)
@@ -294,7 +295,10 @@ func TestDecodeDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `command:
+	want := `cleanup:
+  policy: Quarantine
+  retention: 168h0m0s
+command:
 - sh
 desiredState: Running
 restart:

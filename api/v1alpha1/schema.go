@@ -39,7 +39,8 @@ type kind struct {
 // kinds are all kinds, compiled at the first use: about 10 ms.
 var kinds = sync.OnceValue(func() map[string]*kind {
 	return map[string]*kind{
-		KindSession: compile(crd.Sessions, func() api.Object { return &Session{} }),
+		KindQuarantine: compile(crd.Quarantines, func() api.Object { return &Quarantine{} }),
+		KindSession:    compile(crd.Sessions, func() api.Object { return &Session{} }),
 	}
 })
 
@@ -205,11 +206,14 @@ func valueMessage(code int32, s *structuralschema.Structural) string {
 
 // patternText says in words what each pattern of the schema asks for.
 var patternText = map[string]string{
-	`^[^\x00]*$`:                             "may hold no NUL",
-	`^(/|~/|~$)[^\x00]*$`:                    "must be an absolute path, or begin with ~/",
-	`^[A-Za-z_][A-Za-z0-9_]*$`:               "must be letters, digits and '_', not beginning with a digit",
-	`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`: "must be a duration, as 500ms, 10s or 1h30m",
-	`^/[!-~]*$`:                              "must begin with / and hold no spaces: write others as %XX",
+	`^[^\x00]*$`:                              "may hold no NUL",
+	`^(/|~/|~$)[^\x00]*$`:                     "must be an absolute path, or begin with ~/",
+	`^[^\x00-\x20\x7f]+$`:                     "may hold no spaces and no control characters",
+	`^[0-9]+:[0-9]+(:[0-9]+(:[0-9a-f-]+)?)?$`: "must be DEVICE:INODE, DEVICE:INODE:BIRTH or DEVICE:INODE:BIRTH:BOOT",
+	`^/[^\x00]*$`:                             "must be an absolute path",
+	`^[A-Za-z_][A-Za-z0-9_]*$`:                "must be letters, digits and '_', not beginning with a digit",
+	`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`:  "must be a duration, as 500ms, 10s or 1h30m",
+	`^/[!-~]*$`:                               "must begin with / and hold no spaces: write others as %XX",
 }
 
 // twice names the lines of the two items of a list that have the same key.

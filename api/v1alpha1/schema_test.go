@@ -60,7 +60,6 @@ func TestLaunchFieldsHaveNoDefaults(t *testing.T) {
 // Every pattern and every rule has words for people.
 func TestSchemaSpeaks(t *testing.T) {
 	used := map[string]bool{}
-	spec := kinds()[KindSession].schema.Properties["spec"]
 	v := structuralschema.Visitor{Structural: func(s *structuralschema.Structural) bool {
 		if s.ValueValidation != nil && s.ValueValidation.Pattern != "" {
 			used[s.ValueValidation.Pattern] = true
@@ -75,7 +74,10 @@ func TestSchemaSpeaks(t *testing.T) {
 		}
 		return false
 	}}
-	v.Visit(spec.DeepCopy())
+	for _, k := range kinds() {
+		spec := k.schema.Properties["spec"]
+		v.Visit(spec.DeepCopy())
+	}
 	for p := range patternText {
 		if !used[p] {
 			t.Errorf("words for a pattern that no field has: %s", p)

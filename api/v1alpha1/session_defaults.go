@@ -37,14 +37,19 @@ func (s *SessionSpec) TerminalOrDefault() TerminalSpec {
 // LaunchDigest is the digest of what a program is started with: target,
 // command, env and terminal, as they are written. A change of it, and of nothing
 // else in the spec, restarts a running program. A valueFrom counts by its path,
-// not by the content of the file.
+// not by the content of the file; base and setup of a worktree only say how it
+// is made, and do not count.
 func (s *SessionSpec) LaunchDigest() string {
+	target := s.Target
+	if w := target.Worktree; w != nil {
+		target.Worktree = &WorktreeTarget{Repo: w.Repo, Branch: w.Branch, Path: w.Path}
+	}
 	launch := struct {
 		Target   SessionTarget `json:"target"`
 		Command  []string      `json:"command"`
 		Env      []EnvVar      `json:"env,omitempty"`
 		Terminal *TerminalSpec `json:"terminal,omitempty"`
-	}{s.Target, s.Command, s.Env, s.Terminal}
+	}{target, s.Command, s.Env, s.Terminal}
 	js, err := json.Marshal(launch)
 	var keys any
 	if err == nil {
@@ -83,6 +88,12 @@ func (r *RestartSpec) ResetAfterOrDefault() time.Duration { return or(r.ResetAft
 
 // GracePeriodOrDefault is the time from the signal to SIGKILL.
 func (s *StopSpec) GracePeriodOrDefault() time.Duration { return or(s.GracePeriod, 10*time.Second) }
+
+// DefaultRetention is how long a set-aside thing is kept unless told.
+const DefaultRetention = 168 * time.Hour
+
+// RetentionOrDefault is how long a set-aside workspace is kept.
+func (c *CleanupSpec) RetentionOrDefault() time.Duration { return or(c.Retention, DefaultRetention) }
 
 // SignalOrDefault is the signal that asks the program to end.
 func (s *StopSpec) SignalOrDefault() StopSignal {

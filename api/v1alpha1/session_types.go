@@ -105,6 +105,12 @@ type SessionSpec struct {
 	// +optional
 	Terminal *TerminalSpec `json:"terminal,omitempty"`
 
+	// What becomes of a workspace that skc made when the Session is deleted or
+	// gets another target.
+	// +optional
+	// +kubebuilder:default={}
+	Cleanup CleanupSpec `json:"cleanup,omitzero"`
+
 	// Hands off: nothing is started, stopped or restarted; status goes on.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
@@ -112,8 +118,11 @@ type SessionSpec struct {
 
 // SessionTarget is the folder of a session: exactly one of its fields.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.existingPath), has(self.plainDir)].filter(x, x).size() == 1",message="exactly one of existingPath, plainDir is needed"
+// +kubebuilder:validation:XValidation:rule="[has(self.worktree), has(self.existingPath), has(self.plainDir)].filter(x, x).size() == 1",message="exactly one of worktree, existingPath, plainDir is needed"
 type SessionTarget struct {
+	// A git worktree, made when it is missing.
+	// +optional
+	Worktree *WorktreeTarget `json:"worktree,omitempty"`
 	// A folder that is there already. Never created, never removed.
 	// +optional
 	ExistingPath *PathTarget `json:"existingPath,omitempty"`
@@ -121,6 +130,69 @@ type SessionTarget struct {
 	// +optional
 	PlainDir *PathTarget `json:"plainDir,omitempty"`
 }
+
+// WorktreeTarget is a git worktree of a branch.
+type WorktreeTarget struct {
+	// The repository: a clone, a bare repository, or a worktree of one.
+	Repo Path `json:"repo"`
+	// Short name of the branch, as fix/login. One that is missing is made. The
+	// branch outlives the session.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=244
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x20\x7f]+$`
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-') && self != '@' && !self.matches('[.][.]|[~^:?*[\\\\]|@[{]|//|^/|/$|[.]$|(^|/)[.]|[.]lock(/|$)')",message="is no name for a branch: git refuses '..', '~', '^', ':', '?', '*', '[', a backslash, '@{', a leading '-', and parts that begin with '.' or end in '.lock'"
+	Branch string `json:"branch"`
+	// Where a branch that is missing begins: a branch, tag or commit. Left out, it
+	// begins at the branch of that name of a remote, else at the repository's HEAD.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=244
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x20\x7f]+$`
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-')",message="may not begin with '-'"
+	Base string `json:"base,omitempty"`
+	// Where the worktree is. Left out: beside the clone, in NAME.worktrees/.
+	// +optional
+	Path Path `json:"path,omitempty"`
+	// Program and arguments, run once in the new worktree before the first start,
+	// with the environment of the session; no shell reads them. When it fails
+	// nothing is started; skcctl restart runs it again.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=131071
+	// +kubebuilder:validation:items:Pattern=`^[^\x00]*$`
+	Setup []string `json:"setup,omitempty"`
+}
+
+// CleanupSpec says what becomes of a workspace that skc made. What skc did not
+// make is never touched.
+type CleanupSpec struct {
+	// Quarantine sets it aside, whatever is in it; Retain leaves it where it is,
+	// and it is yours from then on.
+	// +optional
+	// +kubebuilder:default=Quarantine
+	Policy CleanupPolicy `json:"policy,omitempty"`
+	// How long it is kept in quarantine.
+	// +optional
+	// +kubebuilder:default="168h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('87600h')",message="must be between 1s and 87600h"
+	Retention *Duration `json:"retention,omitempty"`
+}
+
+// CleanupPolicy says what becomes of a workspace that skc made.
+//
+// +kubebuilder:validation:Enum=Quarantine;Retain
+type CleanupPolicy string
+
+// The values of spec.cleanup.policy.
+const (
+	CleanupQuarantine CleanupPolicy = "Quarantine"
+	CleanupRetain     CleanupPolicy = "Retain"
+)
 
 // PathTarget names a folder.
 type PathTarget struct {
@@ -364,8 +436,9 @@ type SessionStatus struct {
 	// Generation of the spec that this status answers.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// SourceAccepted, WorkspaceReady, SessionRunning, ProbeSucceeded, and Ready,
-	// which sums up the others for what desiredState asks.
+	// SourceAccepted, WorkspaceReady, SessionRunning, ProbeSucceeded, SafeToDelete,
+	// and Ready, which sums up the others but SafeToDelete for what desiredState
+	// asks.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -400,14 +473,84 @@ type SessionStatus struct {
 
 // WorkspaceStatus is the folder in which the session runs.
 type WorkspaceStatus struct {
-	// Absolute path of the folder.
+	// Absolute path of the folder. Of one that skc makes, links are resolved.
 	Path string `json:"path"`
 	// True when the folder was missing and skc made it.
 	// +optional
 	CreatedByController bool `json:"createdByController,omitempty"`
-	// Device and inode, as 2049:131, of a folder that skc made.
+	// What a folder that skc makes is known by. It is written down before the
+	// folder has its name.
 	// +optional
-	Identity string `json:"identity,omitempty"`
+	Identity FileIdentity `json:"identity,omitempty"`
+	// Git folder that all worktrees of the repository share.
+	// +optional
+	Repo string `json:"repo,omitempty"`
+	// Branch that is checked out; empty when HEAD is detached.
+	// +optional
+	Branch string `json:"branch,omitempty"`
+	// Commit of HEAD when it was last looked at.
+	// +optional
+	Head string `json:"head,omitempty"`
+	// The run of target.worktree.setup.
+	// +optional
+	Setup *SetupStatus `json:"setup,omitempty"`
+	// What was found when it was last looked whether it can go without loss.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Safety []SafetyCheck `json:"safety,omitempty"`
+}
+
+// FileIdentity names one file or folder for good, as a path does not:
+// DEVICE:INODE, and if they are known :BIRTH, the nanoseconds since 1970 at which
+// the inode was made, and :BOOT, the boot at which the device had that number.
+//
+// +kubebuilder:validation:MaxLength=128
+// +kubebuilder:validation:Pattern=`^[0-9]+:[0-9]+(:[0-9]+(:[0-9a-f-]+)?)?$`
+type FileIdentity string
+
+// SetupStatus is the one run of a worktree's setup.
+type SetupStatus struct {
+	// Digest of the command that was run.
+	Digest string `json:"digest"`
+	// When it was begun. Written before it is.
+	StartedAt metav1.MicroTime `json:"startedAt"`
+	// Value of the restartedAt annotation at which it was run.
+	// +optional
+	RestartedAt string `json:"restartedAt,omitempty"`
+	// When it ended; unset while it runs, and when nobody saw its end.
+	// +optional
+	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
+	// Exit code; unset when a signal ended it or it could not be run.
+	// +optional
+	ExitCode *int32 `json:"exitCode,omitempty"`
+	// Signal that ended it, as SIGKILL.
+	// +optional
+	Signal string `json:"signal,omitempty"`
+	// Why it could not be run.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Last lines of its output, at most 50, each at most 500 bytes.
+	// +optional
+	// +listType=atomic
+	LastLines []string `json:"lastLines,omitempty"`
+}
+
+// SafetyCheck is one thing that may be lost, or be in the way, when a workspace
+// goes.
+type SafetyCheck struct {
+	// One of dirty, untracked, ignored, stash, unpushed, upstream, submodules,
+	// open-files, working-in, lock; for a plain folder: content, open-files,
+	// working-in.
+	Name string `json:"name"`
+	// True when nothing would be lost.
+	OK bool `json:"ok"`
+	// What was found.
+	Value string `json:"value"`
+	// What would turn it green.
+	// +optional
+	Fix string `json:"fix,omitempty"`
 }
 
 // TmuxStatus says where the program is, proved by more than names.

@@ -4,6 +4,11 @@ package crd
 
 import _ "embed"
 
+// Quarantines is the definition of the kind Quarantine, as YAML.
+//
+//go:embed skc.dev_quarantines.yaml
+var Quarantines []byte
+
 // Sessions is the definition of the kind Session, as YAML.
 //
 //go:embed skc.dev_sessions.yaml

@@ -31,7 +31,7 @@ func (r *Reconciler) ensureWorkspace(_ context.Context, s *v1alpha1.Session) (co
 	path, create := r.folder(s)
 	identity, err := r.Folders.Check(path)
 	created := err == nil && s.Status.Workspace != nil && s.Status.Workspace.CreatedByController &&
-		s.Status.Workspace.Path == path && s.Status.Workspace.Identity == identity
+		s.Status.Workspace.Path == path && string(s.Status.Workspace.Identity) == identity
 	if create && errors.Is(err, effects.ErrNotFound) && !s.Spec.Suspend {
 		identity, created, err = r.Folders.Make(path)
 	}
@@ -51,7 +51,7 @@ func (r *Reconciler) ensureWorkspace(_ context.Context, s *v1alpha1.Session) (co
 	}
 	w := &v1alpha1.WorkspaceStatus{Path: path}
 	if created {
-		w.CreatedByController, w.Identity = true, identity
+		w.CreatedByController, w.Identity = true, v1alpha1.FileIdentity(identity)
 		set(s, v1alpha1.WorkspaceReady, metav1.ConditionTrue, v1alpha1.ReasonWorkspaceCreated, "skc made "+path)
 	} else {
 		set(s, v1alpha1.WorkspaceReady, metav1.ConditionTrue, v1alpha1.ReasonWorkspaceFound, path+" is there")
