@@ -16,12 +16,16 @@ import (
 // object's UID.
 type Key struct {
 	Kind      string // as in the file: Session
-	Namespace string
+	Namespace string // empty for a kind that belongs to no namespace
 	Name      string
 }
 
-// String is how messages and logs write a key: session/default/web.
+// String is how messages and logs write a key: session/default/web, or
+// agentprofile/claude.
 func (k Key) String() string {
+	if k.Namespace == "" {
+		return strings.ToLower(k.Kind) + "/" + k.Name
+	}
 	return strings.ToLower(k.Kind) + "/" + k.Namespace + "/" + k.Name
 }
 

@@ -163,6 +163,17 @@ const (
 	// ReasonOutOfTerminals: the machine, or the tmux server, has too few
 	// pseudo-terminals or file descriptors left to start one more.
 	ReasonOutOfTerminals = "OutOfTerminals"
+	// ReasonProfileNotFound: there is no AgentProfile of the name that spec.agent
+	// says, of the user's or built in.
+	ReasonProfileNotFound = "ProfileNotFound"
+	// ReasonPresetUnknown: the profile has no model preset of that name.
+	ReasonPresetUnknown = "PresetUnknown"
+	// ReasonConversationUnsupported: spec.agent names a conversation, and the
+	// profile cannot resume one.
+	ReasonConversationUnsupported = "ConversationUnsupported"
+	// ReasonConversationInUse: another Session has the conversation, running or
+	// not. The message names it; when it is deleted this one goes on.
+	ReasonConversationInUse = "ConversationInUse"
 	// ReasonSuspended: spec.suspend is set and nothing is touched.
 	ReasonSuspended = "Suspended"
 )
@@ -243,6 +254,35 @@ const (
 	// ReasonDiskFull: there is no room to write down what is to be done. Nothing
 	// was moved.
 	ReasonDiskFull = "DiskFull"
+)
+
+// Condition types of a SessionRequest, beside SourceAccepted and Ready.
+const (
+	// Accepted is True when the intent is on the disk, which comes before any
+	// effect.
+	Accepted = "Accepted"
+	// Complete is True when what became of the request is known, for good or ill.
+	Complete = "Complete"
+)
+
+// Reasons of the conditions of a SessionRequest. A refusal or a failure has the
+// reason of status.reason in CamelCase, as RateLimited.
+const (
+	// ReasonRequestAccepted: the intent is on the disk.
+	ReasonRequestAccepted = "RequestAccepted"
+	// ReasonNotAccepted: the request was refused before anything was done.
+	ReasonNotAccepted = "NotAccepted"
+	// ReasonInProgress: the effect is under way.
+	ReasonInProgress = "InProgress"
+	// ReasonSucceeded: the effect was seen.
+	ReasonSucceeded = "RequestSucceeded"
+	// ReasonLifecycleOff: there is no secret for the audit, so no request is served.
+	ReasonLifecycleOff = "LifecycleOff"
+	// ReasonExpired: spec.expiresAt had passed before anything was begun.
+	ReasonExpired = "Expired"
+	// ReasonSpecChanged: the spec was changed after the request was accepted. What
+	// was accepted stays in force.
+	ReasonSpecChanged = "SpecChanged"
 )
 
 // Reasons of Ready that are not those of another condition. When all is well

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -23,7 +24,7 @@ const maxProblems = 50
 //
 // +kubebuilder:object:generate=false
 type Decoded struct {
-	// Object is typed and defaulted, its namespace set. Of metadata it has name,
+	// Object is typed and defaulted, its namespace set unless its kind has none. Of metadata it has name,
 	// namespace, labels and annotations; it has no status.
 	Object api.Object
 	// RawSpec is the spec as it is written, before defaulting, as JSON with
@@ -152,6 +153,9 @@ func (j *judge) decode(text []byte) (d Decoded, ok bool) {
 	j.compare(j.root, j.root.Line, object, k.tree, nil)
 	meta, _ := object["metadata"].(map[string]any)
 	j.checkMetadata(meta)
+	if _, has := meta["namespace"]; has && k.crd.Spec.Scope == apiextensionsv1.ClusterScoped {
+		j.addPath("metadata.namespace", "an "+k.crd.Spec.Names.Kind+" belongs to no namespace: leave it out")
+	}
 	raw, err := json.Marshal(object["spec"])
 	if err != nil {
 		j.addPath("spec", errNotYAML.Error())
@@ -161,7 +165,7 @@ func (j *judge) decode(text []byte) (d Decoded, ok bool) {
 	if len(j.problems) > 0 {
 		return d, false
 	}
-	if meta["namespace"] == nil {
+	if meta["namespace"] == nil && !ClusterScoped(k.crd.Spec.Names.Kind) {
 		meta["namespace"] = DefaultNamespace
 	}
 	o := k.newObject()

@@ -117,7 +117,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"unknown fields", good + "  comand: [sh]\n  readines: {}\n  zzz: 1\n", "f:7: spec.comand: unknown field: did you mean command?\nf:8: spec.readines: unknown field: did you mean readiness?\nf:9: spec.zzz: unknown field"},
 		{"unknown deep", withEnv("{name: B, valueFrom: {fiel: x}}"), "f:9: spec.env[1].valueFrom.fiel: unknown field: did you mean file?\nf:9: spec.env[1].valueFrom.file: is required"},
 		{"no spec", "apiVersion: skc.dev/v1alpha1\nkind: Session\nmetadata: {name: web}\n", "f:1: spec: is required"},
-		{"empty spec", strings.TrimSuffix(head, "\n") + " {}\n", "f:4: spec.command: is required\nf:4: spec.target: is required"},
+		{"empty spec", strings.TrimSuffix(head, "\n") + " {}\n", "f:4: spec.target: is required"},
 		{"spec without a value", head, "f:4: spec: has no value: must be a mapping, or left out"},
 		{"value is a list", withEnv("{name: B, value: [1]}"), "f:9: spec.env[1].value: must be text"},
 		{"value left empty", withEnv("{name: B, value: }"), "f:9: spec.env[1].value: has no value: for empty text write \"\""},

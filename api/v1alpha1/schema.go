@@ -39,8 +39,10 @@ type kind struct {
 // kinds are all kinds, compiled at the first use: about 10 ms.
 var kinds = sync.OnceValue(func() map[string]*kind {
 	return map[string]*kind{
-		KindQuarantine: compile(crd.Quarantines, func() api.Object { return &Quarantine{} }),
-		KindSession:    compile(crd.Sessions, func() api.Object { return &Session{} }),
+		KindAgentProfile:   compile(crd.AgentProfiles, func() api.Object { return &AgentProfile{} }),
+		KindQuarantine:     compile(crd.Quarantines, func() api.Object { return &Quarantine{} }),
+		KindSession:        compile(crd.Sessions, func() api.Object { return &Session{} }),
+		KindSessionRequest: compile(crd.SessionRequests, func() api.Object { return &SessionRequest{} }),
 	}
 })
 
@@ -80,6 +82,13 @@ func compile(definition []byte, newObject func() api.Object) *kind {
 		Properties: map[string]structuralschema.Structural{"name": text, "namespace": text, "labels": texts, "annotations": texts},
 	}
 	return k
+}
+
+// ClusterScoped tells whether objects of a kind belong to no namespace. Their keys
+// have an empty one.
+func ClusterScoped(name string) bool {
+	k := kinds()[name]
+	return k != nil && k.crd.Spec.Scope == apiextensionsv1.ClusterScoped
 }
 
 // CRD is a copy of the definition of a kind, nil for a kind that there is not.
@@ -213,6 +222,9 @@ var patternText = map[string]string{
 	`^/[^\x00]*$`:                             "must be an absolute path",
 	`^[A-Za-z_][A-Za-z0-9_]*$`:                "must be letters, digits and '_', not beginning with a digit",
 	`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`:  "must be a duration, as 500ms, 10s or 1h30m",
+	`^[A-Za-z0-9._-]{1,128}$`:                 "must be 1 to 128 of letters, digits, '.', '_' and '-'",
+	`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`:         "must be a-z, 0-9 and '-', beginning and ending with a letter or digit",
+	`^[A-Za-z0-9._-]+$`:                       "may hold letters, digits, '.', '_' and '-' only",
 	`^/[!-~]*$`:                               "must begin with / and hold no spaces: write others as %XX",
 }
 

@@ -42,7 +42,7 @@ func TestDefinitionsAreValid(t *testing.T) {
 // release changes would restart everything.
 func TestLaunchFieldsHaveNoDefaults(t *testing.T) {
 	spec := kinds()[KindSession].schema.Properties["spec"]
-	for _, name := range []string{"target", "command", "env", "terminal"} {
+	for _, name := range []string{"target", "command", "agent", "env", "terminal"} {
 		field, ok := spec.Properties[name]
 		if !ok {
 			t.Fatalf("no field %s", name)

@@ -35,7 +35,7 @@ func (s *SessionSpec) TerminalOrDefault() TerminalSpec {
 }
 
 // LaunchDigest is the digest of what a program is started with: target,
-// command, env and terminal, as they are written. A change of it, and of nothing
+// command or agent, env and terminal, as they are written. A change of it, and of nothing
 // else in the spec, restarts a running program. A valueFrom counts by its path,
 // not by the content of the file; base and setup of a worktree only say how it
 // is made, and do not count.
@@ -47,9 +47,10 @@ func (s *SessionSpec) LaunchDigest() string {
 	launch := struct {
 		Target   SessionTarget `json:"target"`
 		Command  []string      `json:"command"`
+		Agent    *AgentSpec    `json:"agent,omitempty"`
 		Env      []EnvVar      `json:"env,omitempty"`
 		Terminal *TerminalSpec `json:"terminal,omitempty"`
-	}{target, s.Command, s.Env, s.Terminal}
+	}{target, s.Command, s.Agent, s.Env, s.Terminal}
 	js, err := json.Marshal(launch)
 	var keys any
 	if err == nil {

@@ -53,7 +53,10 @@ type SessionList struct {
 }
 
 // SessionSpec says what should run, where and how. Only a change of target,
-// command, env or terminal restarts a running program; all else is applied live.
+// command, agent, env or terminal restarts a running program; all else is applied
+// live.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.command) != has(self.agent)",message="exactly one of command, agent is needed"
 type SessionSpec struct {
 	// Folder in which the command runs.
 	Target SessionTarget `json:"target"`
@@ -65,8 +68,14 @@ type SessionSpec struct {
 	// +kubebuilder:validation:MaxItems=4096
 	// +kubebuilder:validation:items:MaxLength=131071
 	// +kubebuilder:validation:items:Pattern=`^[^\x00]*$`
+	// +optional
 	// +kubebuilder:validation:XValidation:rule="self[0].size() > 0",message="the program's name may not be empty"
-	Command []string `json:"command"`
+	Command []string `json:"command,omitempty"`
+
+	// Agent that runs instead of a command, as an AgentProfile says. What an
+	// AgentProfile says of it later counts from the next start on.
+	// +optional
+	Agent *AgentSpec `json:"agent,omitempty"`
 
 	// Environment of the program, on top of the base environment of the
 	// controller's config. Nothing is inherited from whoever started skc or tmux.
@@ -462,8 +471,11 @@ type SessionStatus struct {
 	// Start after whose end a complete look found no process left.
 	// +optional
 	SweptAttempt int64 `json:"sweptAttempt,omitempty"`
-	// Digest of what the running program was started with: target, command, env,
-	// terminal, and the restart that was last asked for.
+	// Conversation of the agent, which the next start resumes.
+	// +optional
+	Conversation *ConversationStatus `json:"conversation,omitempty"`
+	// Digest of what the running program was started with: target, command, agent,
+	// env, terminal, and the restart that was last asked for.
 	// +optional
 	LaunchedDigest string `json:"launchedDigest,omitempty"`
 	// Value of the restartedAt annotation as the running program was started with.

@@ -4,10 +4,20 @@ package crd
 
 import _ "embed"
 
+// AgentProfiles is the definition of the kind AgentProfile, as YAML.
+//
+//go:embed skc.dev_agentprofiles.yaml
+var AgentProfiles []byte
+
 // Quarantines is the definition of the kind Quarantine, as YAML.
 //
 //go:embed skc.dev_quarantines.yaml
 var Quarantines []byte
+
+// SessionRequests is the definition of the kind SessionRequest, as YAML.
+//
+//go:embed skc.dev_sessionrequests.yaml
+var SessionRequests []byte
 
 // Sessions is the definition of the kind Session, as YAML.
 //

@@ -62,6 +62,10 @@ func run() error {
 func editorSchema(kind string, root *apiextensionsv1.JSONSchemaProps) ([]byte, error) {
 	label := map[string]any{"type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
 	texts := map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "string"}}
+	metadata := map[string]any{"name": label, "namespace": label, "labels": texts, "annotations": texts}
+	if v1alpha1.ClusterScoped(kind) {
+		delete(metadata, "namespace")
+	}
 	schema := map[string]any{
 		"$schema":              "http://json-schema.org/draft-07/schema#",
 		"title":                kind,
@@ -74,7 +78,7 @@ func editorSchema(kind string, root *apiextensionsv1.JSONSchemaProps) ([]byte, e
 			"kind":       map[string]any{"const": kind},
 			"metadata": map[string]any{
 				"type": "object", "additionalProperties": false, "required": []string{"name"},
-				"properties": map[string]any{"name": label, "namespace": label, "labels": texts, "annotations": texts},
+				"properties": metadata,
 			},
 			"spec": plain(root.Properties["spec"]),
 		},
@@ -173,8 +177,12 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 func reference(kind string, root *apiextensionsv1.JSONSchemaProps, groups []group) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "<!-- Made by hack/update-codegen.sh from api/v1alpha1. Edits here are lost. -->\n# %s\n\n%s\n\n", kind, oneLine(root.Description))
-	fmt.Fprintf(&b, "`apiVersion: %s`, `kind: %s`. `metadata` has `name` and, if wanted, `namespace` (`%s` when left out), `labels` and `annotations`.\n", v1alpha1.GroupVersion, kind, v1alpha1.DefaultNamespace)
-	b.WriteString("A name, and a namespace, is at most 63 of a-z, 0-9 and `-`, beginning and ending with a letter or digit: no dots, no slashes.\n")
+	scope, names := fmt.Sprintf("`name` and, if wanted, `namespace` (`%s` when left out)", v1alpha1.DefaultNamespace), "A name, and a namespace,"
+	if v1alpha1.ClusterScoped(kind) {
+		scope, names = "`name` and no `namespace`, and, if wanted", "A name"
+	}
+	fmt.Fprintf(&b, "`apiVersion: %s`, `kind: %s`. `metadata` has %s, `labels` and `annotations`.\n", v1alpha1.GroupVersion, kind, scope)
+	b.WriteString(names + " is at most 63 of a-z, 0-9 and `-`, beginning and ending with a letter or digit: no dots, no slashes.\n")
 	b.WriteString("Unknown fields, repeated keys, anchors, aliases and tags are refused. Text that YAML takes for something else (`no`, `010`, `1e3`, `~`) needs quotes.\n")
 	for _, section := range []struct{ field, title string }{{"spec", "Spec"}, {"status", "Status"}} {
 		fmt.Fprintf(&b, "\n## %s\n\n| field | type | default | limits | what it is |\n| --- | --- | --- | --- | --- |\n", section.title)
