@@ -83,10 +83,10 @@ func (c Client) paths(kind, namespace string) ([]string, error) {
 // readObject reads one state file. A file of which only the identity is known
 // is not found, as in the store.
 func readObject(path string) (api.Object, error) {
-	namespace, name := filepath.Base(filepath.Dir(path)), strings.TrimSuffix(filepath.Base(path), stateFile)
+	namespace, name := namespaceOf(filepath.Base(filepath.Dir(path))), strings.TrimSuffix(filepath.Base(path), stateFile)
 	data, err := files.Read(path, maxStateBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s %s/%s: %w", filepath.Base(filepath.Dir(filepath.Dir(path))), namespace, name, effects.ErrNotFound)
+		return nil, fmt.Errorf("%s %s: %w", filepath.Base(filepath.Dir(filepath.Dir(path))), strings.TrimPrefix(namespace+"/"+name, "/"), effects.ErrNotFound)
 	}
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // Problems is what was wrong with the files when the store was opened.
 func (s *Store) Problems() []Problem { return s.problems }
 
-// folder is the folder of one namespace of one kind.
+// folder is the folder of one namespace of one kind, or of a kind that has none.
 type folder struct{ path, kind, namespace string }
 
 // stateFolders lists the folders that may hold state files; what else lies
@@ -78,7 +78,7 @@ func stateFolders(dir string) ([]folder, error) {
 			return nil, err
 		}
 		for _, ns := range namespaces {
-			out = append(out, folder{filepath.Join(dir, kind, ns), kind, ns})
+			out = append(out, folder{filepath.Join(dir, kind, ns), kind, namespaceOf(ns)})
 		}
 	}
 	return out, nil
@@ -94,7 +94,7 @@ func subfolders(dir string) ([]string, error) {
 	}
 	var out []string
 	for _, d := range list {
-		if d.IsDir() && pathPart.MatchString(d.Name()) {
+		if d.IsDir() && (pathPart.MatchString(d.Name()) || d.Name() == clusterFolder) {
 			out = append(out, d.Name())
 		}
 	}

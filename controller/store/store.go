@@ -26,6 +26,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"skc.dev/skc/api"
+	"skc.dev/skc/api/v1alpha1"
 	"skc.dev/skc/effects"
 	"skc.dev/skc/effects/fault"
 	"skc.dev/skc/effects/files"
@@ -285,8 +286,8 @@ func (s *Store) current(key api.Key) *version {
 	return nil
 }
 
-// Update is Objects.Update. The write is durable when finalizers or restart
-// counts changed, else derived.
+// Update is Objects.Update. The write is durable when finalizers, restart counts
+// or the conversation changed, else derived.
 func (s *Store) Update(ctx context.Context, before, after api.Object) error {
 	key := api.KeyOf(after)
 	sameStatus := equality.Semantic.DeepEqual(statusOf(before).Interface(), statusOf(after).Interface())
@@ -308,7 +309,7 @@ func (s *Store) Update(ctx context.Context, before, after api.Object) error {
 			return s.remove(ctx, e, cur)
 		}
 		how := files.Derived
-		if !sameFinalizers || !sameRestarts(before, after) {
+		if !sameFinalizers || !sameRestarts(before, after) || !sameConversation(before, after) {
 			how = files.Durable
 		}
 		next := cur.next()
@@ -340,6 +341,13 @@ func sameRestarts(a, b api.Object) bool {
 		}
 	}
 	return true
+}
+
+// sameConversation compares which conversation a Session has, in kinds that have
+// one: nothing but the state file knows the id of a minted one, and who claimed it.
+func sameConversation(a, b api.Object) bool {
+	ca, cb := statusOf(a).FieldByName("Conversation"), statusOf(b).FieldByName("Conversation")
+	return !ca.IsValid() || equality.Semantic.DeepEqual(ca.Interface(), cb.Interface())
 }
 
 // change runs f with the entry of key locked, and its current version decoded;
@@ -514,7 +522,25 @@ const stateFile = ".yaml"
 func (s *Store) path(key api.Key) string { return statePath(s.opts.Dir, key) }
 
 func statePath(dir string, key api.Key) string {
-	return filepath.Join(dir, strings.ToLower(key.Kind), key.Namespace, key.Name+stateFile)
+	return filepath.Join(dir, strings.ToLower(key.Kind), namespaceFolder(key.Namespace), key.Name+stateFile)
+}
+
+// clusterFolder is the folder of a kind that belongs to no namespace. No
+// namespace has such a name.
+const clusterFolder = "_cluster"
+
+func namespaceFolder(namespace string) string {
+	if namespace == "" {
+		return clusterFolder
+	}
+	return namespace
+}
+
+func namespaceOf(folder string) string {
+	if folder == clusterFolder {
+		return ""
+	}
+	return folder
 }
 
 const keptEnding = ".durable"
@@ -529,7 +555,14 @@ func keptPath(path string) string {
 var pathPart = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?$`)
 
 func checkKey(key api.Key) error {
-	for _, part := range []string{key.Kind, key.Namespace, key.Name} {
+	parts := []string{key.Kind, key.Name, key.Namespace}
+	if v1alpha1.ClusterScoped(key.Kind) {
+		parts = parts[:2]
+		if key.Namespace != "" {
+			return fmt.Errorf("%s has a namespace, and its kind none", key)
+		}
+	}
+	for _, part := range parts {
 		if !pathPart.MatchString(part) {
 			return fmt.Errorf("%q cannot be a part of an object's key", part)
 		}

@@ -1,13 +1,18 @@
 package store_test
 
 import (
+	"context"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 	"k8s.io/utils/clock"
 
+	"skc.dev/skc/api"
+	"skc.dev/skc/api/v1alpha1"
 	"skc.dev/skc/controller/store"
 	"skc.dev/skc/controller/store/storetest"
 	"skc.dev/skc/effects/files"
@@ -44,4 +49,61 @@ func show(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// What belongs to no namespace is read again after a restart, by the store and
+// by the command line, also when its file is damaged.
+func TestClusterScopeOnDisk(t *testing.T) {
+	dir := t.TempDir() + "/objects"
+	key := api.Key{Kind: v1alpha1.KindAgentProfile, Name: "bot"}
+	s := open(t, dir)
+	apply(t, s, storetest.Profile("bot", "bot"))
+	before, err := s.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "agentprofile", "_cluster", "bot.yaml")
+	if text := show(t, path); strings.Contains(text, "namespace:") {
+		t.Errorf("the state file names a namespace:\n%s", text)
+	}
+	check := func(what string, o api.Object, err error) {
+		t.Helper()
+		if err != nil || api.KeyOf(o) != key || o.GetUID() != before.GetUID() {
+			t.Errorf("%s: %v, %v", what, o, err)
+		}
+	}
+	client := store.Client{Dir: dir}
+	o, err := client.Get(key)
+	check("Client.Get", o, err)
+	list, err := client.List(v1alpha1.KindAgentProfile, "")
+	if len(list) != 1 {
+		t.Fatalf("Client.List = %v, %v", list, err)
+	}
+	check("Client.List", list[0], err)
+	ctx, cancel := context.WithCancel(t.Context())
+	events, err := client.Watch(ctx, v1alpha1.KindAgentProfile, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("Client.Watch", next(t, events).Object, nil)
+	cancel()
+	for range events { // until it is closed
+	}
+	o, err = open(t, dir).Get(t.Context(), key)
+	check("after a restart", o, err)
+
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, data[:len(data)-10], 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir)
+	if p := s.Problems(); len(p) != 1 || p[0].Key != key || p[0].UID != string(before.GetUID()) {
+		t.Errorf("the problems are %+v", p)
+	}
+	apply(t, s, storetest.Profile("bot", "bot"))
+	o, err = s.Get(t.Context(), key)
+	check("after damage", o, err)
 }

@@ -61,6 +61,18 @@ func Desired(name string, command ...string) store.Desired {
 	return store.Desired{Object: s, RawSpec: raw, Source: Source}
 }
 
+// Profile is a profile with a command, as the spool hands it over.
+func Profile(name string, command ...v1alpha1.ArgTemplate) store.Desired {
+	p := &v1alpha1.AgentProfile{Spec: v1alpha1.AgentProfileSpec{Command: command}}
+	raw, err := json.Marshal(map[string]any{"command": command})
+	if err != nil {
+		panic(err) // strings only
+	}
+	p.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.KindAgentProfile))
+	p.Name = name
+	return store.Desired{Object: p, RawSpec: raw, Source: Source}
+}
+
 // world is one store and what it told.
 type world struct {
 	Store
@@ -465,6 +477,45 @@ func Conform(t *testing.T, newStore func(t *testing.T) Store) {
 				t.Errorf("Apply of the name %q succeeded", name)
 			}
 		}
+	})
+
+	run("an object of a kind without namespaces", func(t *testing.T, w *world) {
+		key := api.Key{Kind: v1alpha1.KindAgentProfile, Name: "bot"}
+		d := Profile("bot", "bot")
+		must(t, w.Apply(t.Context(), d))
+		w.apply(Desired("bot", "sleep")) // the name is another kind's too
+		o, err := w.Get(t.Context(), key)
+		must(t, err)
+		if api.KeyOf(o) != key || o.GetUID() == "" || o.GetGeneration() != 1 {
+			t.Errorf("Get returned %s, uid %q, generation %d", api.KeyOf(o), o.GetUID(), o.GetGeneration())
+		}
+		must(t, w.SetAccepted(t.Context(), key, metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted}))
+		must(t, w.Apply(t.Context(), Profile("bot", "bot", "--new")))
+		list, err := store.For[*v1alpha1.AgentProfile](w, v1alpha1.KindAgentProfile).List(t.Context())
+		must(t, err)
+		if len(list) != 1 || list[0].UID != o.GetUID() || list[0].Generation != 2 || len(list[0].Spec.Command) != 2 || len(list[0].Status.Conditions) != 1 {
+			t.Errorf("List returned %+v", list)
+		}
+		sources, err := w.Sources(t.Context())
+		must(t, err)
+		if sources[key] != d.Source {
+			t.Errorf("the source is %+v", sources[key])
+		}
+		astray := Profile("astray", "bot")
+		astray.Object.SetNamespace(v1alpha1.DefaultNamespace)
+		if err := w.Apply(t.Context(), astray); err == nil {
+			t.Error("Apply took a namespace for a kind that has none")
+		}
+		homeless := Desired("homeless", "sleep")
+		homeless.Object.SetNamespace("")
+		if err := w.Apply(t.Context(), homeless); err == nil {
+			t.Error("Apply took a session without a namespace")
+		}
+		must(t, w.Remove(t.Context(), key, d.Source))
+		if _, err := w.Get(t.Context(), key); !errors.Is(err, effects.ErrNotFound) {
+			t.Errorf("Get after Remove = %v", err)
+		}
+		w.get("bot")
 	})
 
 	run("objects do not wait for each other", func(t *testing.T, w *world) {
