@@ -51,56 +51,26 @@ func newDesired(h home.Home) *desired {
 	}
 }
 
-// lock keeps other skcctl from the spool until the returned function is called,
-// so that of many who write at once each sees what the one before it wrote. It
-// locks the folder itself, which costs no file on a full disk; where that is not
-// possible (NFS), a file beside the sockets.
+// lock keeps other skcctl from the spool, and the controller from what it
+// manages itself, until the returned function is called, so that of many who
+// write at once each sees what the one before it wrote.
 func (d *desired) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(d.roots[0], 0o700); err != nil {
 		return nil, writeError(err)
 	}
-	f, err := os.Open(d.roots[0])
+	unlock, err = files.LockFolder(ctx, d.roots[0], filepath.Join(d.home.Run, "spool.lock"))
 	if err != nil {
-		return nil, fmt.Errorf("lock the spool: %w", err)
+		return nil, err
 	}
-	err = flock(ctx, f)
-	if errors.Is(err, unix.EBADF) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOLCK) {
-		if err := files.MkdirPrivate(d.home.Run); err != nil {
-			return nil, fmt.Errorf("lock the spool: %w", err)
-		}
-		if f, err = os.OpenFile(filepath.Join(d.home.Run, "spool.lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600); err != nil {
-			return nil, fmt.Errorf("lock the spool: %w", err)
-		}
-		err = flock(ctx, f)
+	managed, err := files.LockFolder(ctx, d.home.Managed(), filepath.Join(d.home.Run, "managed.lock"))
+	if errors.Is(err, fs.ErrNotExist) { // no controller made it yet
+		return unlock, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lock the spool: %w", err)
+		unlock()
+		return nil, err
 	}
-	return func() { _ = f.Close() }, nil
-}
-
-// flock waits for the lock on f until ctx ends. After an error f is closed, or
-// will be once the kernel lets go of it.
-func flock(ctx context.Context, f *os.File) error {
-	fd := int(f.Fd())
-	done := make(chan error, 1)
-	go func() {
-		err := unix.Flock(fd, unix.LOCK_EX)
-		for errors.Is(err, unix.EINTR) {
-			err = unix.Flock(fd, unix.LOCK_EX)
-		}
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		if err != nil {
-			_ = f.Close()
-		}
-		return err
-	case <-ctx.Done():
-		go func() { <-done; _ = f.Close() }()
-		return ctx.Err()
-	}
+	return func() { managed(); unlock() }, nil
 }
 
 // read reads one file of the spool.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"skc.dev/skc/controller"
 	"skc.dev/skc/controller/health"
 	"skc.dev/skc/controller/lease"
+	"skc.dev/skc/controller/managed"
 	"skc.dev/skc/controller/spool"
 	"skc.dev/skc/controller/store"
 	"skc.dev/skc/effects"
@@ -154,8 +156,16 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 		Processes: watchers.panes, Files: layer, Clock: clk, Log: log.WithName("tmux"), Timeout: o.TmuxTimeout.Duration,
 	})
 	sessions := process.NewSessions(o.Cgroups != "off")
+	definitions, err := managed.Open(managed.Options{
+		Dir: o.home.Managed(), Lock: filepath.Join(o.home.Run, "managed.lock"), Reports: o.home.Sources(), Files: layer,
+	})
+	if err != nil {
+		return err
+	}
 	sources := spool.New(spool.Options{
-		Roots: o.config.Spool, ReportDir: o.home.Sources(), Files: layer, Decode: v1alpha1.Decode, Version: judge(), Sink: objects,
+		// What the controller asks for itself comes last: of two that define one
+		// object that nobody knows yet, the user's counts.
+		Roots: append(slices.Clone(o.config.Spool), definitions.Dir()), ReportDir: o.home.Sources(), Files: layer, Decode: v1alpha1.Decode, Version: judge(), Sink: objects,
 		Clock: clk, Log: log.WithName("spool"),
 		Settle: o.Settle.Duration, PruneSettle: o.PruneSettle.Duration, MassHold: o.MassHold.Duration, Rescan: o.Rescan.Duration,
 	})

@@ -26,6 +26,15 @@ func (h Home) Sources() string { return filepath.Join(h.State, "sources") }
 // Events holds the event log.
 func (h Home) Events() string { return filepath.Join(h.State, "events") }
 
+// Managed is the source root of the objects that the controller itself asks for.
+func (h Home) Managed() string { return filepath.Join(h.State, "managed") }
+
+// Quarantine holds what was set aside, and the plans that say so.
+func (h Home) Quarantine() string { return filepath.Join(h.State, "quarantine") }
+
+// Repositories holds one file for each repository in which a worktree was made.
+func (h Home) Repositories() string { return filepath.Join(h.State, "repositories") }
+
 // Launch holds launch files, each for the moment between its start and its exec.
 func (h Home) Launch() string { return filepath.Join(h.State, "launch") }
 

@@ -322,6 +322,19 @@ func (l *Layer) appendTo(f *os.File, data []byte) (isNew bool, err error) {
 	return size == 0, nil
 }
 
+// SyncFolder puts the names in dir on the disk. Who finds a file that an earlier
+// Write may not have come to the end of calls it before relying on the file.
+func (l *Layer) SyncFolder(dir string) error {
+	if err := call(); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	if err := syncDir(dir); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	l.trace(Op{Kind: OpSyncDir, Path: dir})
+	return nil
+}
+
 func (l *Layer) begin(step fault.Point) error {
 	if l.Guard != nil {
 		if err := l.Guard(); err != nil {

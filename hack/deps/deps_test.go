@@ -28,19 +28,20 @@ const module = "skc.dev/skc"
 // rules says, for each part of the tree, which other parts it may import. The
 // longest part that fits a package counts; "x/..." is x and all below it.
 var rules = map[string][]string{
-	"api":              {"api/..."},
-	"api/v1alpha1":     {"api", "config/crd"}, // the generated definition is data of the types
-	"api/lifecycle":    {},
-	"config/crd":       {},
-	"config/systemd":   {},
-	"controller":       {"api/..."},
-	"controller/spool": {"api/...", "controller", "controller/store", "effects", "effects/files", "effects/fault"},
-	"controller/store": {"api/...", "controller", "controller/store/...", "effects", "effects/files", "effects/fault"},
-	"controller/lease": {"api/...", "controller", "effects", "effects/files", "effects/fault"},
-	"reconcilers":      {"api/...", "controller", "effects"},
-	"effects":          {"api/...", "effects/..."},
-	"effects/fault":    {},
-	"cmd/skcd":         {"..."},
+	"api":                {"api/..."},
+	"api/v1alpha1":       {"api", "config/crd"}, // the generated definition is data of the types
+	"api/lifecycle":      {},
+	"config/crd":         {},
+	"config/systemd":     {},
+	"controller":         {"api/..."},
+	"controller/spool":   {"api/...", "controller", "controller/store", "effects", "effects/files", "effects/fault"},
+	"controller/store":   {"api/...", "controller", "controller/store/...", "effects", "effects/files", "effects/fault"},
+	"controller/managed": {"api/...", "controller/spool", "effects", "effects/files", "effects/fault"},
+	"controller/lease":   {"api/...", "controller", "effects", "effects/files", "effects/fault"},
+	"reconcilers":        {"api/...", "controller", "effects"},
+	"effects":            {"api/...", "effects/..."},
+	"effects/fault":      {},
+	"cmd/skcd":           {"..."},
 	"cmd/skcctl": {"api/...", "cmd/skcctl/...", "controller/home", "controller/lease", "controller/spool", "controller/store",
 		"effects", "effects/events", "effects/fault", "effects/files", "effects/tmux"},
 	"cmd/skc-launch": {"effects/launch/..."},
@@ -49,7 +50,7 @@ var rules = map[string][]string{
 
 // outside are the parts that may touch the outside and the wall clock. All
 // else is a function of what it is given.
-var outside = []string{"effects/...", "controller/spool/...", "controller/store/...", "controller/lease/...", "controller/broker/...",
+var outside = []string{"effects/...", "controller/spool/...", "controller/store/...", "controller/lease/...", "controller/managed/...", "controller/broker/...",
 	"controller/home/...", "controller/health/...", "cmd/...", "hack/..."}
 
 var outsideImports = []string{"os/...", "net", "net/http/...", "syscall", "io/ioutil", "plugin", "golang.org/x/sys/..."}
