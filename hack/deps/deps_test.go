@@ -42,7 +42,7 @@ var rules = map[string][]string{
 	"effects":            {"api/...", "effects/..."},
 	"effects/fault":      {},
 	"cmd/skcd":           {"..."},
-	"cmd/skcctl": {"api/...", "cmd/skcctl/...", "controller/home", "controller/lease", "controller/spool", "controller/store",
+	"cmd/skcctl": {"api/...", "cmd/skcctl/...", "config/profiles", "controller/home", "controller/lease", "controller/spool", "controller/store",
 		"effects", "effects/events", "effects/fault", "effects/files", "effects/tmux"},
 	"cmd/skc-launch": {"effects/launch/..."},
 	"hack":           {"..."},
