@@ -32,6 +32,7 @@ var rules = map[string][]string{
 	"api/v1alpha1":       {"api", "config/crd"}, // the generated definition is data of the types
 	"api/lifecycle":      {},
 	"config/crd":         {},
+	"config/profiles":    {"api/v1alpha1"},
 	"config/systemd":     {},
 	"controller":         {"api/..."},
 	"controller/spool":   {"api/...", "controller", "controller/store", "effects", "effects/files", "effects/fault"},
