@@ -244,7 +244,7 @@ func (c *cli) inNamespace(f manifest.File) (manifest.File, error) {
 	}
 	for i := range f.Docs {
 		o := f.Docs[i].Object
-		if o.GetNamespace() == ns {
+		if o.GetNamespace() == ns || v1alpha1.ClusterScoped(api.KeyOf(o).Kind) {
 			continue
 		}
 		if f.Says(i, "metadata", "namespace") {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -45,11 +46,12 @@ func (c *cli) completeOneName(cmd *cobra.Command, args []string, toComplete stri
 	return c.completeNames(cmd, args, toComplete)
 }
 
-// completeKindsAndNames also offers the kinds as the first word.
+// completeKindsAndNames also offers the kinds as the first word, and the names
+// of a kind behind it or behind KIND/.
 func (c *cli) completeKindsAndNames(_ *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	names := c.names(args, toComplete)
 	if len(args) == 0 {
-		for _, kind := range kinds {
+		for _, kind := range v1alpha1.Kinds() {
 			names = append(names, v1alpha1.CRD(kind).Spec.Names.Singular)
 		}
 		names = append(names, "sources")
@@ -60,6 +62,28 @@ func (c *cli) completeKindsAndNames(_ *cobra.Command, args []string, toComplete 
 // names says nothing when it cannot: a completion must not write errors into
 // the line that is typed.
 func (c *cli) names(args []string, toComplete string) []string {
+	sel, err := c.choose(args)
+	if err != nil {
+		return nil
+	}
+	kind, prefix := sel.kind, ""
+	if word, _, ok := strings.Cut(toComplete, "/"); ok {
+		if kind, ok = kindNamed(word); !ok {
+			return nil
+		}
+		prefix = word + "/"
+	}
+	var names []string
+	for _, it := range c.lookQuietly(kind) {
+		if name := prefix + it.GetName(); !slices.Contains(sel.keys, api.KeyOf(it)) && strings.HasPrefix(name, toComplete) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// lookQuietly is look for completions: what can be read, without a word.
+func (c *cli) lookQuietly(kind string) []item {
 	h, err := c.home()
 	if err != nil {
 		return nil
@@ -68,23 +92,9 @@ func (c *cli) names(args []string, toComplete string) []string {
 	if err != nil {
 		return nil
 	}
-	sel, err := c.choose(args)
-	if err != nil {
-		return nil
-	}
 	quiet := *c
 	quiet.noted = nil
 	quiet.err = io.Discard
-	items, _ := quiet.look(h, sel.kind, ns)
-	var names []string
-	for _, it := range items {
-		named := false
-		for _, key := range sel.keys {
-			named = named || key == api.KeyOf(it)
-		}
-		if !named && strings.HasPrefix(it.GetName(), toComplete) {
-			names = append(names, it.GetName())
-		}
-	}
-	return names
+	items, _ := quiet.look(h, kind, ns)
+	return items
 }

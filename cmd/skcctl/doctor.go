@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"skc.dev/skc/api/v1alpha1"
 	"skc.dev/skc/controller/home"
 	"skc.dev/skc/controller/lease"
 	"skc.dev/skc/controller/store"
@@ -217,7 +218,7 @@ func checkSources(_ context.Context, c *cli, h home.Home) []finding {
 func checkState(_ context.Context, _ *cli, h home.Home) []finding {
 	var all []finding
 	n := 0
-	for _, kind := range kinds {
+	for _, kind := range v1alpha1.Kinds() {
 		objects, err := store.Client{Dir: h.Objects()}.List(kind, "")
 		n += len(objects)
 		if err != nil {
@@ -246,7 +247,7 @@ func checkServer(ctx context.Context, _ *cli, h home.Home) []finding {
 		return []finding{{levelFail, "tmux server", err.Error(), "what runs there goes on; see whether the tmux process lives before it is ended"}}
 	}
 	owners := sets.New[string]()
-	for _, kind := range kinds {
+	for _, kind := range v1alpha1.Kinds() {
 		objects, err := store.Client{Dir: h.Objects()}.List(kind, "")
 		if err != nil {
 			return []finding{{levelWarn, "tmux server", "cannot tell whose its sessions are: not all objects can be read", ""}}

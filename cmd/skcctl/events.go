@@ -26,9 +26,10 @@ type eventsOptions struct {
 func newEvents(c *cli) *cobra.Command {
 	o := &eventsOptions{cli: c}
 	cmd := &cobra.Command{
-		Use:   "events [NAME...]",
-		Short: "Show what happened to sessions, oldest first",
+		Use:   "events [KIND] [NAME...]",
+		Short: "Show what happened to sessions and other objects, oldest first",
 		Example: `  skcctl events web
+  skcctl events quarantines
   skcctl events -A -o json
   skcctl events web --watch`,
 		ValidArgsFunction: c.completeKindsAndNames,
@@ -63,7 +64,7 @@ func runEvents(ctx context.Context, o *eventsOptions) error {
 		if len(sel.keys) > 0 {
 			return slices.Contains(sel.keys, e.Key())
 		}
-		return o.allNamespaces || e.Namespace == ns
+		return (o.allNamespaces || e.Namespace == ns || e.Namespace == "") && (!sel.given || e.Key().Kind == sel.kind)
 	}
 	o.noteDown(h, "nothing new happens until it is started")
 	if o.watch {

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"skc.dev/skc/api"
+	"skc.dev/skc/api/v1alpha1"
 	"skc.dev/skc/controller/home"
 	"skc.dev/skc/controller/store"
 )
@@ -32,15 +32,17 @@ func newGet(c *cli) *cobra.Command {
 	o := &getOptions{cli: c}
 	cmd := &cobra.Command{
 		Use:   "get [KIND] [NAME...] | get sources",
-		Short: "Show sessions, or the files that define them",
+		Short: "Show sessions and other objects, or the files that define them",
 		Example: `  skcctl get
   skcctl get session web -o yaml
+  skcctl get quarantines
   skcctl get -l team=web -o wide --watch
   skcctl get web -o jsonpath='{.status.tmux.panePID}'
   skcctl get -A -o custom-columns=NAME:.metadata.name,PID:.status.tmux.panePID
   skcctl get sources`,
-		Long: `A word that is no kind is the name of a session. What only the spool has yet
-is shown as Pending.
+		Long: `KIND is the name of a kind, as quarantines, or its short one, as qt. A word that
+is no kind is the name of a session. What only the spool has yet is shown as
+Pending.
 
 Output is one of: ` + outputs + `.`,
 		ValidArgsFunction: c.completeKindsAndNames,
@@ -81,7 +83,10 @@ func runGet(ctx context.Context, o *getOptions) error {
 	if len(sel.keys) > 0 && (o.selector != "" || o.allNamespaces) {
 		return usagef("names do not go with -l or -A")
 	}
-	p.noHeaders, p.labels, p.namespace = o.noHeaders, o.labels, o.allNamespaces
+	if o.watch = o.watch || o.watchOnly; o.watch && len(kindsOf(sel.keys)) > 1 {
+		return usagef("one kind at a time can be watched")
+	}
+	p.noHeaders, p.labels, p.namespace, p.now = o.noHeaders, o.labels, o.allNamespaces, o.clock.Now
 	match, err := parseSelector(o.selector)
 	if err != nil {
 		return err
@@ -89,13 +94,13 @@ func runGet(ctx context.Context, o *getOptions) error {
 	o.noteDown(h, "what is shown is what it saw last")
 
 	ns := ""
-	if !o.allNamespaces {
+	if !o.allNamespaces && !v1alpha1.ClusterScoped(sel.kind) {
 		if ns, err = o.ns(); err != nil {
 			return err
 		}
 	}
 	var events <-chan store.Event
-	if o.watch = o.watch || o.watchOnly; o.watch { // begins before the first look, so that nothing falls between
+	if o.watch { // begins before the first look, so that nothing falls between
 		if events, err = (store.Client{Dir: h.Objects()}).Watch(ctx, sel.kind, ns); err != nil {
 			return fmt.Errorf("watch: %w", err)
 		}
@@ -111,7 +116,7 @@ func runGet(ctx context.Context, o *getOptions) error {
 		shown[api.KeyOf(it)] = it.GetResourceVersion()
 	}
 	if !o.watchOnly && (len(items) > 0 || o.output != "") && !(err != nil && len(sel.keys) > 0 && len(items) == 0) {
-		if e := o.write(func(w io.Writer) error { return p.print(ctx, w, sel.kind, items, len(sel.keys) == 1) }); e != nil {
+		if e := o.write(func(w io.Writer) error { return p.print(ctx, w, items, len(sel.keys) == 1) }); e != nil {
 			return e
 		}
 	}
@@ -120,7 +125,7 @@ func runGet(ctx context.Context, o *getOptions) error {
 	}
 	if !o.watch {
 		if len(items) == 0 {
-			o.note("no %s found%s", strings.ToLower(sel.kind)+"s", inNamespace(ns))
+			o.note("no %s found%s", plural(sel.kind), inNamespace(ns))
 		}
 		return nil
 	}
@@ -138,7 +143,7 @@ func runGet(ctx context.Context, o *getOptions) error {
 		} else {
 			shown[key] = version
 		}
-		if e := o.write(func(w io.Writer) error { return p.print(ctx, w, sel.kind, []item{{Object: e.Object}}, true) }); e != nil {
+		if e := o.write(func(w io.Writer) error { return p.print(ctx, w, []item{{Object: e.Object}}, true) }); e != nil {
 			return e
 		}
 	}

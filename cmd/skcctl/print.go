@@ -10,11 +10,14 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/util/jsonpath"
 
@@ -30,7 +33,8 @@ type printer struct {
 	noHeaders bool
 	namespace bool // show it in the table
 	labels    bool
-	printed   bool // a header is out already
+	printed   string // the kind whose header is out already
+	now       func() time.Time
 }
 
 type column struct {
@@ -86,10 +90,10 @@ func content(o runtime.Object) (map[string]any, error) {
 }
 
 // print prints items: as one list, or, for single, as the one object it is.
-func (p *printer) print(ctx context.Context, w io.Writer, kind string, items []item, single bool) error {
+func (p *printer) print(ctx context.Context, w io.Writer, items []item, single bool) error {
 	switch p.format {
 	case "", "table", "wide":
-		return p.table(ctx, w, kind, items)
+		return p.tables(ctx, w, items)
 	case "name":
 		for _, it := range items {
 			if _, err := fmt.Fprintln(w, short(api.KeyOf(it))); err != nil {
@@ -124,8 +128,80 @@ func (p *printer) print(ctx context.Context, w io.Writer, kind string, items []i
 	}
 }
 
+// tables prints a table for each kind. The names of several kinds say which.
+func (p *printer) tables(ctx context.Context, w io.Writer, items []item) error {
+	keys := make([]api.Key, 0, len(items))
+	for _, it := range items {
+		keys = append(keys, api.KeyOf(it))
+	}
+	kinds := kindsOf(keys)
+	for i, kind := range kinds {
+		if i > 0 {
+			if _, err := fmt.Fprintln(w); err != nil {
+				return err
+			}
+		}
+		var own []item
+		for j, it := range items {
+			if keys[j].Kind == kind {
+				own = append(own, it)
+			}
+		}
+		if err := p.table(ctx, w, kind, own, len(kinds) > 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forPeople says how a column reads in a table, by the path that its CRD gives:
+// a byte count as a size, a time to come as how long that is. YAML and JSON have
+// what is stored.
+var forPeople = map[string]struct {
+	title string
+	text  func(value any, now time.Time) any
+}{
+	".status.size.bytes": {"Size", func(value any, _ time.Time) any {
+		n, ok := value.(int64)
+		if !ok {
+			return value
+		}
+		return size(n)
+	}},
+	".status.deadline": {"Deadline", func(value any, now time.Time) any {
+		text, _ := value.(string)
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return value
+		}
+		return ahead(at, now)
+	}},
+}
+
+// size is a number of bytes for people: 512 B, 1.2 MiB.
+func size(n int64) string {
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, unit := float64(n), ""
+	for _, unit = range []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"} {
+		if f /= 1024; f < 1023.95 {
+			break
+		}
+	}
+	return fmt.Sprintf("%.1f %s", f, unit)
+}
+
+// ahead is how long it is until a time: in 6d23h.
+func ahead(at, now time.Time) string {
+	if left := at.Sub(now); left > 0 {
+		return "in " + duration.HumanDuration(left)
+	}
+	return "now"
+}
+
 // table prints the columns of the kind's CRD, as kubectl does from a server.
-func (p *printer) table(ctx context.Context, w io.Writer, kind string, items []item) error {
+func (p *printer) table(ctx context.Context, w io.Writer, kind string, items []item, withKind bool) error {
 	columns := v1alpha1.CRD(kind).Spec.Versions[0].AdditionalPrinterColumns
 	convert, err := tableconvertor.New(columns)
 	if err != nil {
@@ -153,6 +229,11 @@ func (p *printer) table(ctx context.Context, w io.Writer, kind string, items []i
 			return err
 		}
 		for _, row := range one.Rows {
+			for i, col := range columns { // behind the name
+				if to, ok := forPeople[col.JSONPath]; ok && row.Cells[i+1] != nil {
+					row.Cells[i+1] = to.text(row.Cells[i+1], p.now())
+				}
+			}
 			for i, cell := range row.Cells {
 				if text, ok := cell.(string); ok {
 					row.Cells[i] = inertLine(text)
@@ -163,11 +244,18 @@ func (p *printer) table(ctx context.Context, w io.Writer, kind string, items []i
 		}
 		table.ColumnDefinitions = one.ColumnDefinitions
 	}
+	for i, col := range columns {
+		if to, ok := forPeople[col.JSONPath]; ok && len(table.ColumnDefinitions) > 0 {
+			table.ColumnDefinitions[i+1].Name, table.ColumnDefinitions[i+1].Type = to.title, "string"
+		}
+	}
 	tabs := printers.GetNewTabWriter(w)
 	err = printers.NewTablePrinter(printers.PrintOptions{
-		Wide: p.format == "wide", NoHeaders: p.noHeaders || p.printed, WithNamespace: p.namespace, ShowLabels: p.labels,
+		Wide: p.format == "wide", NoHeaders: p.noHeaders || p.printed == kind, ShowLabels: p.labels,
+		WithNamespace: p.namespace && !v1alpha1.ClusterScoped(kind),
+		WithKind:      withKind, Kind: schema.GroupKind{Kind: kind},
 	}).PrintObj(table, tabs)
-	p.printed = true
+	p.printed = kind
 	if err != nil {
 		return err
 	}
@@ -176,13 +264,13 @@ func (p *printer) table(ctx context.Context, w io.Writer, kind string, items []i
 
 func (p *printer) custom(w io.Writer, items []item) error {
 	tabs := printers.GetNewTabWriter(w)
-	if !p.noHeaders && !p.printed {
+	if !p.noHeaders && p.printed == "" {
 		var titles []string
 		for _, c := range p.columns {
 			titles = append(titles, inertLine(c.title))
 		}
 		fmt.Fprintln(tabs, strings.Join(titles, "\t")) //nolint:errcheck // Flush tells
-		p.printed = true
+		p.printed = p.format
 	}
 	for _, it := range items {
 		m, err := content(it.Object)

@@ -73,17 +73,18 @@ func sourceFiles(dir string, recursive bool) ([]string, error) {
 	return paths, err
 }
 
-// roots are the source roots that are read: the home's, and those that the
-// controller says it reads. When it was told to read others only, the home's is
-// not among them.
+// roots are the source roots that are read: the home's, those that the
+// controller says it reads, and the one of what it asks for itself. When it was
+// told to read others only, the home's is not among them. New files go to the
+// first.
 func roots(h home.Home) []string {
 	reports, err := spool.ReadReports(h.Sources())
 	if err != nil {
-		return []string{h.Spool}
+		return []string{h.Spool, h.Managed()}
 	}
 	var all []string
 	for _, r := range reports.Roots {
-		if r.State != spool.RootNotConfigured && r.Path != h.Spool {
+		if r.State != spool.RootNotConfigured && r.Path != h.Spool && r.Path != h.Managed() {
 			all = append(all, r.Path)
 		}
 	}
@@ -93,7 +94,7 @@ func roots(h home.Home) []string {
 	if own || len(all) == 0 {
 		all = append([]string{h.Spool}, all...)
 	}
-	return all
+	return append(all, h.Managed())
 }
 
 // The types of a source.
@@ -132,7 +133,7 @@ func (c *cli) readSources(h home.Home) ([]source, error) {
 	}
 	d := newDesired(h)
 	all := map[string]source{}
-	for _, kind := range kinds {
+	for _, kind := range v1alpha1.Kinds() {
 		objects, err := d.state.List(kind, "")
 		if err != nil {
 			c.note("%v", err)

@@ -9,16 +9,12 @@ import (
 	"skc.dev/skc/api/v1alpha1"
 )
 
-// kinds are the ones that can be named on the command line, by the names that
-// their CRDs give them.
-var kinds = []string{v1alpha1.KindSession}
-
-// kindNamed is the kind that word means: sessions, session, ses, or with the
-// group behind it, as session.skc.dev.
+// kindNamed is the kind that word means, by the names that the kinds' CRDs give:
+// sessions, session, ses, or with the group behind it, as session.skc.dev.
 func kindNamed(word string) (string, bool) {
 	word = strings.ToLower(word)
 	word, _ = strings.CutSuffix(word, "."+v1alpha1.Group)
-	for _, kind := range kinds {
+	for _, kind := range v1alpha1.Kinds() {
 		names := v1alpha1.CRD(kind).Spec.Names
 		if word == names.Plural || word == names.Singular || slices.Contains(names.ShortNames, word) {
 			return kind, true
@@ -30,8 +26,17 @@ func kindNamed(word string) (string, bool) {
 // selection is what the arguments of a verb choose: the named objects, or all
 // of a kind when none is named.
 type selection struct {
-	kind string
-	keys []api.Key
+	kind  string // of all, or of the first that is named
+	given bool   // the kind was written, and is not the default
+	keys  []api.Key
+}
+
+// of is the key of an object, in namespace ns if its kind has namespaces.
+func of(kind, ns, name string) api.Key {
+	if v1alpha1.ClusterScoped(kind) {
+		ns = ""
+	}
+	return api.Key{Kind: kind, Namespace: ns, Name: name}
 }
 
 // choose reads [KIND] [NAME...] and [KIND/]NAME. A word that is no kind is the
@@ -44,7 +49,7 @@ func (c *cli) choose(args []string) (selection, error) {
 	s := selection{kind: v1alpha1.KindSession}
 	if len(args) > 0 {
 		if kind, ok := kindNamed(args[0]); ok {
-			s.kind = kind
+			s.kind, s.given = kind, true
 			args = args[1:]
 		}
 	}
@@ -59,7 +64,10 @@ func (c *cli) choose(args []string) (selection, error) {
 		if err := checkName(strings.ToLower(kind)+" name", name); err != nil {
 			return s, err
 		}
-		s.keys = append(s.keys, api.Key{Kind: kind, Namespace: ns, Name: name})
+		s.keys = append(s.keys, of(kind, ns, name))
+	}
+	if len(s.keys) > 0 {
+		s.kind = s.keys[0].Kind
 	}
 	return s, nil
 }
@@ -79,16 +87,33 @@ func (c *cli) chooseOne(arg string) (api.Key, error) {
 	if err != nil {
 		return api.Key{}, err
 	}
+	if keys[0].Kind != v1alpha1.KindSession {
+		return api.Key{}, usagef("%s is no session", short(keys[0]))
+	}
 	return keys[0], nil
 }
 
 func kindList() string {
 	var names []string
-	for _, kind := range kinds {
-		names = append(names, v1alpha1.CRD(kind).Spec.Names.Plural)
+	for _, kind := range v1alpha1.Kinds() {
+		names = append(names, plural(kind))
 	}
 	return strings.Join(names, ", ")
 }
+
+// kindsOf are the kinds of the objects, each once, in their order.
+func kindsOf(keys []api.Key) []string {
+	var all []string
+	for _, key := range keys {
+		if !slices.Contains(all, key.Kind) {
+			all = append(all, key.Kind)
+		}
+	}
+	return all
+}
+
+// plural is how people name several of a kind: sessions.
+func plural(kind string) string { return v1alpha1.CRD(kind).Spec.Names.Plural }
 
 // short is how results name an object: session/web.
 func short(k api.Key) string { return fmt.Sprintf("%s/%s", strings.ToLower(k.Kind), k.Name) }

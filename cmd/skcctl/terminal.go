@@ -87,7 +87,11 @@ func (c *cli) session(h home.Home, key api.Key) (*v1alpha1.Session, error) {
 }
 
 func notFound(key api.Key) error {
-	return fmt.Errorf("%s %w in namespace %s; skcctl get -A shows what there is", short(key), effects.ErrNotFound, key.Namespace)
+	all := "skcctl get -A"
+	if key.Kind != v1alpha1.KindSession {
+		all = "skcctl get " + plural(key.Kind) + " -A"
+	}
+	return fmt.Errorf("%s %w%s; %s shows what there is", short(key), effects.ErrNotFound, inNamespace(key.Namespace), all)
 }
 
 // lost words what tmux says of a pane that was there a moment ago.

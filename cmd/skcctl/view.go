@@ -26,6 +26,9 @@ type item struct {
 // of the state, and those of the spool that are not in the state yet. What
 // cannot be read of the state is an error beside the others.
 func (c *cli) look(h home.Home, kind, ns string) ([]item, error) {
+	if v1alpha1.ClusterScoped(kind) {
+		ns = ""
+	}
 	d := newDesired(h)
 	stored, err := d.state.List(kind, ns)
 	byKey := map[api.Key]item{}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/jsonpath"
 
@@ -34,10 +36,11 @@ func newWait(c *cli) *cobra.Command {
 	o := &waitOptions{cli: c}
 	cmd := &cobra.Command{
 		Use:   "wait [KIND/]NAME... --for=CONDITION",
-		Short: "Wait until sessions are as asked",
+		Short: "Wait until sessions and other objects are as asked",
 		Example: `  skcctl wait web --for=condition=Ready
   skcctl wait web --for=condition=SessionRunning=False --timeout=1m
   skcctl wait web api --for=delete
+  skcctl wait quarantine/web-1a2b3c4d --for=condition=SetAside
   skcctl wait web --for=jsonpath='{.status.restarts.total}'=3`,
 		Long: `CONDITION is condition=TYPE[=STATUS], delete, or jsonpath={PATH}[=VALUE].
 
@@ -46,7 +49,7 @@ what the files say now, so a wait right after apply, stop or restart does not
 take the old status for the new one.
 
 --timeout=0 looks once; a negative one waits for ever.`,
-		ValidArgsFunction: c.completeNames,
+		ValidArgsFunction: c.completeKindsAndNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.args = args
 			return runWait(cmd.Context(), o)
@@ -96,12 +99,20 @@ func runWait(ctx context.Context, o *waitOptions) error {
 
 // until is what a wait waits for.
 type until interface {
-	// met tells whether s is what is waited for; if not, why, for people.
+	// met tells whether s is what is waited for, and how the result words that;
+	// if not, why, for people.
 	met(s sight) (bool, string)
+}
+
+// refusable is an until that can come to an end without being met.
+type refusable interface {
+	// refused is nil while it may still be met.
+	refused(s sight) error
 }
 
 // sight is one object as one look at the files found it.
 type sight struct {
+	key    api.Key
 	object api.Object // in the state; nil when it is not there
 	// defined is true when the spool defines the object.
 	defined bool
@@ -178,7 +189,7 @@ func (u conditionMet) met(s sight) (bool, string) {
 	case !source && found.ObservedGeneration > 0 && found.ObservedGeneration < s.object.GetGeneration():
 		return false, u.name + " is of an older generation"
 	case strings.EqualFold(string(found.Status), u.status):
-		return true, ""
+		return true, "condition met"
 	}
 	return false, fmt.Sprintf("%s is %s (%s): %s", found.Type, found.Status, found.Reason, found.Message)
 }
@@ -188,9 +199,9 @@ type isDeleted struct{}
 func (isDeleted) met(s sight) (bool, string) {
 	switch {
 	case s.object == nil && !s.defined:
-		return true, ""
+		return true, "gone"
 	case s.object != nil && s.first != "" && s.object.GetUID() != s.first:
-		return true, ""
+		return true, "gone"
 	case s.defined:
 		return false, "a file defines it"
 	case s.object.GetDeletionTimestamp() == nil:
@@ -223,7 +234,7 @@ func (u pathIs) met(s sight) (bool, string) {
 	case text == "" || u.given && text != u.value:
 		return false, fmt.Sprintf("%s is %q", u.text, text)
 	}
-	return true, ""
+	return true, "condition met"
 }
 
 // waitFor waits until every object is as u asks. It looks when the state
@@ -256,11 +267,6 @@ func waitFor(ctx context.Context, c *cli, h home.Home, keys []api.Key, u until, 
 			case err != nil:
 				failed = append(failed, err)
 			case met:
-				if _, ok := u.(isDeleted); ok {
-					reason = "gone"
-				} else {
-					reason = "condition met"
-				}
 				if err := c.printf("%s %s\n", short(key), reason); err != nil {
 					return err
 				}
@@ -310,26 +316,29 @@ func unmet(cause error, left []api.Key, why map[api.Key]string) error {
 
 // watchState tells that something of the namespaces of keys may have changed.
 func watchState(ctx context.Context, h home.Home, keys []api.Key) (<-chan struct{}, error) {
-	kind, ns := keys[0].Kind, keys[0].Namespace
+	ns := keys[0].Namespace
 	for _, key := range keys {
 		if key.Namespace != ns {
 			ns = ""
 		}
 	}
-	events, err := store.Client{Dir: h.Objects()}.Watch(ctx, kind, ns)
-	if err != nil {
-		return nil, fmt.Errorf("watch: %w", err)
-	}
 	changed := make(chan struct{}, 1)
-	go func() {
-		defer close(changed)
-		for range events {
-			select {
-			case changed <- struct{}{}:
-			default: // one is under way already
-			}
+	var watches sync.WaitGroup
+	for _, kind := range kindsOf(keys) {
+		events, err := store.Client{Dir: h.Objects()}.Watch(ctx, kind, ns)
+		if err != nil {
+			return nil, fmt.Errorf("watch: %w", err) // those that were begun end with ctx
 		}
-	}()
+		watches.Go(func() {
+			for range events {
+				select {
+				case changed <- struct{}{}:
+				default: // one is under way already
+				}
+			}
+		})
+	}
+	go func() { watches.Wait(); close(changed) }()
 	return changed, nil
 }
 
@@ -345,7 +354,7 @@ type waiting struct {
 // unless that is what is waited for.
 func (w *waiting) look(key api.Key) (met bool, why string, err error) {
 	d := newDesired(w.home) // each look reads the files anew
-	s := sight{first: w.first[key]}
+	s := sight{key: key, first: w.first[key]}
 	o, err := d.state.Get(key)
 	switch {
 	case err == nil:
@@ -370,7 +379,10 @@ func (w *waiting) look(key api.Key) (met bool, why string, err error) {
 		}
 	}
 	if met, why = w.until.met(s); met {
-		return true, "", nil
+		return true, why, nil
+	}
+	if u, ok := w.until.(refusable); ok {
+		return false, why, u.refused(s)
 	}
 	_, deletion := w.until.(isDeleted)
 	if !deletion && s.object == nil && s.first != "" && !s.defined {
@@ -390,22 +402,35 @@ func behind(stored, file api.Object) string {
 		!equality.Semantic.DeepEqual(stored.GetLabels(), file.GetLabels()):
 		return unread
 	}
-	s, ok1 := stored.(*v1alpha1.Session)
-	f, ok2 := file.(*v1alpha1.Session)
-	if !ok1 || !ok2 {
-		return ""
+	is, err := content(stored)
+	if err != nil {
+		return err.Error()
 	}
-	asked := s.Annotations[v1alpha1.RestartedAtAnnotation]
-	running := meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.SessionRunning)
+	want, err := content(file)
+	if err != nil {
+		return err.Error()
+	}
+	observed, _, _ := unstructured.NestedInt64(is, "status", "observedGeneration")
 	switch {
-	case !equality.Semantic.DeepEqual(s.Spec, f.Spec):
+	case !equality.Semantic.DeepEqual(is["spec"], want["spec"]):
 		return unread
-	case s.Status.ObservedGeneration < s.Generation:
+	case observed < stored.GetGeneration() && observes(api.KeyOf(stored).Kind):
 		return "the controller has not acted on the file's last change yet"
-	case running && s.Status.LaunchedRestartedAt != asked && !s.Spec.Suspend:
-		return "the restart that was asked for is to come"
+	}
+	if s, ok := stored.(*v1alpha1.Session); ok {
+		running := meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.SessionRunning)
+		if running && s.Status.LaunchedRestartedAt != s.Annotations[v1alpha1.RestartedAtAnnotation] && !s.Spec.Suspend {
+			return "the restart that was asked for is to come"
+		}
 	}
 	return ""
+}
+
+// observes tells whether the status of a kind says which generation it answers.
+func observes(kind string) bool {
+	status := v1alpha1.CRD(kind).Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"]
+	_, ok := status.Properties["observedGeneration"]
+	return ok
 }
 
 // withoutSource is the annotations less those that skc itself writes.
