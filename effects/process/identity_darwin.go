@@ -26,6 +26,19 @@ func StartTime(pid int) (string, error) {
 	return started(&all[0]), nil
 }
 
+// foreground is the number of the process group that reads the terminal of
+// exactly this process.
+func foreground(id effects.ProcessID) (int, error) {
+	all, err := unix.SysctlKinfoProcSlice("kern.proc.pid", id.PID)
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return 0, fmt.Errorf("look at process %d: %w", id.PID, err)
+	}
+	if len(all) == 0 || zombie(&all[0]) || started(&all[0]) != id.StartTime {
+		return 0, fmt.Errorf("process %d: %w", id.PID, effects.ErrNotFound)
+	}
+	return int(all[0].Eproc.Tpgid), nil
+}
+
 // BootID names the time between two starts of the machine. Start times of
 // different boots must not be compared.
 func BootID() (string, error) {

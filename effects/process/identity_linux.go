@@ -23,6 +23,19 @@ func StartTime(pid int) (string, error) {
 	return s.started, nil
 }
 
+// foreground is the number of the process group that reads the terminal of
+// exactly this process.
+func foreground(id effects.ProcessID) (int, error) {
+	s, err := readStat(id.PID)
+	if err != nil {
+		return 0, err
+	}
+	if s.started != id.StartTime {
+		return 0, fmt.Errorf("process %d: %w", id.PID, effects.ErrNotFound)
+	}
+	return s.tpgid, nil
+}
+
 // BootID names the time between two starts of the machine. Start times of
 // different boots must not be compared.
 func BootID() (string, error) {
@@ -36,6 +49,7 @@ func BootID() (string, error) {
 // stat is what we need of /proc/PID/stat.
 type stat struct {
 	started string
+	tpgid   int  // the group that reads its terminal; below 1 when there is none
 	kernel  bool // a thread of the kernel, which has no environment
 }
 
@@ -77,7 +91,8 @@ func parseStat(pid int, data []byte) (stat, error) {
 	flags, err1 := strconv.ParseUint(string(f[6]), 10, 64)
 	threads, err2 := strconv.Atoi(string(f[17]))
 	_, err3 := strconv.ParseUint(string(f[19]), 10, 64)
-	if err1 != nil || err2 != nil || err3 != nil {
+	tpgid, err4 := strconv.Atoi(string(f[5]))
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
 		return stat{}, bad
 	}
 	switch f[0][0] {
@@ -90,7 +105,7 @@ func parseStat(pid int, data []byte) (stat, error) {
 		}
 	}
 	const kernelThread = 0x00200000 // PF_KTHREAD
-	return stat{started: string(f[19]), kernel: flags&kernelThread != 0}, nil
+	return stat{started: string(f[19]), tpgid: tpgid, kernel: flags&kernelThread != 0}, nil
 }
 
 // readProc reads a small file of /proc in one call, so that it is of one

@@ -42,3 +42,22 @@ func Signal(id effects.ProcessID, sig unix.Signal) error {
 	}
 	return err
 }
+
+// Foreground is the program that reads what is typed into the terminal of this
+// process: the leader of the process group in its foreground. It matches
+// effects.ErrNotFound when this process or that leader is gone, or there is no
+// terminal.
+func Foreground(id effects.ProcessID) (effects.ProcessID, error) {
+	pid, err := foreground(id)
+	if err != nil {
+		return effects.ProcessID{}, err
+	}
+	if pid < 2 {
+		return effects.ProcessID{}, fmt.Errorf("the terminal of process %d has no reader: %w", id.PID, effects.ErrNotFound)
+	}
+	started, err := StartTime(pid)
+	if err != nil {
+		return effects.ProcessID{}, err
+	}
+	return effects.ProcessID{PID: pid, StartTime: started}, nil
+}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -95,6 +96,20 @@ func (r *real) run(t testing.TB) {
 	r.World = &tmuxtest.World{
 		Mux: r.client, Changes: changes,
 		Prepare: func(l effects.LaunchID) { r.script(t, l, "read code <'"+fifo(l)+"' && exit $code") },
+		PrepareReader: func(l effects.LaunchID) {
+			r.script(t, l, "stty raw; printf '\\033[?2004hready\\r\\n'; exec cat >'"+l.FileName()+".read'")
+		},
+		Reading: func(p effects.TmuxPane) bool {
+			s, err := r.client.Screen(context.Background(), p)
+			return err == nil && slices.Contains(s.Lines, "ready")
+		},
+		Read: func(p effects.TmuxPane) string {
+			b, err := os.ReadFile(filepath.Join(r.o.LaunchDir, p.Launch.FileName()+".read"))
+			if err != nil && !os.IsNotExist(err) {
+				t.Error(err)
+			}
+			return string(b)
+		},
 		Exit: func(p effects.TmuxPane, code int) {
 			f, err := os.OpenFile(filepath.Join(r.o.LaunchDir, fifo(p.Launch)), os.O_WRONLY, 0)
 			must(t, err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,10 @@ type Mux interface {
 	Respawn(ctx context.Context, pane effects.TmuxPane, l effects.LaunchID) (effects.TmuxPane, error)
 	Kill(ctx context.Context, pane effects.TmuxPane) error
 	Capture(ctx context.Context, pane effects.TmuxPane, lines int) ([]string, error)
+	Screen(ctx context.Context, pane effects.TmuxPane) (effects.TmuxScreen, error)
+	Paste(ctx context.Context, pane effects.TmuxPane, text []byte) error
+	Enter(ctx context.Context, pane effects.TmuxPane) error
+	DropPaste(ctx context.Context, uid string) error
 }
 
 // World is a Mux with the hands of those who act beside the controller.
@@ -33,6 +38,12 @@ type World struct {
 	Changes <-chan string // every call of OnChange, from before Run on
 	// Prepare makes a launch ready: its program runs until it is told to end.
 	Prepare func(l effects.LaunchID)
+	// PrepareReader is Prepare of a program that asks for bracketed paste and
+	// echoes what it reads; Reading tells whether it has begun to, Read is what
+	// it has read by now.
+	PrepareReader func(l effects.LaunchID)
+	Reading       func(pane effects.TmuxPane) bool
+	Read          func(pane effects.TmuxPane) string
 	// Exit has the program of a pane exit; Die has a signal end it.
 	Exit func(pane effects.TmuxPane, code int)
 	Die  func(pane effects.TmuxPane, signal string)
@@ -335,6 +346,84 @@ func Contract(t *testing.T, newWorld func(*testing.T) *World) {
 			return err == nil && got == p
 		})
 	})
+	t.Run("what is pasted is read once, and shown, and Enter is another act", func(t *testing.T) {
+		w := newWorld(t)
+		p := w.reader(t, "web", Launch(1, 1))
+		before, err := w.Screen(t.Context(), p)
+		must(t, err)
+		must(t, w.Paste(t.Context(), p, []byte("one #{pid} $(x) 'é'\ntwo ;")))
+		brackets := "\x1b[200~one #{pid} $(x) 'é'\rtwo ;\x1b[201~"
+		w.reads(t, p, brackets)
+		w.shows(t, p, "two ;")
+		must(t, w.Enter(t.Context(), p))
+		w.reads(t, p, brackets+"\r")
+		if now, err := w.Screen(t.Context(), p); err != nil || slices.Equal(now.Lines, before.Lines) {
+			t.Errorf("Screen = %+v, %v, as before", now, err)
+		}
+		must(t, w.Paste(t.Context(), p, []byte(strings.Repeat("z", 100_000))))
+		must(t, w.Enter(t.Context(), p))
+		w.reads(t, p, brackets+"\r\x1b[200~"+strings.Repeat("z", 100_000)+"\x1b[201~\r")
+		must(t, w.DropPaste(t.Context(), UID(1)))
+	})
+	t.Run("nothing is typed into what is not the program that was seen", func(t *testing.T) {
+		w := newWorld(t)
+		p := w.reader(t, "web", Launch(1, 1))
+		other := p
+		other.Process.PID++
+		w.refuses(t, other, tmux.ErrDead)
+		if got := w.Read(p); got != "" {
+			t.Errorf("the program read %q", got)
+		}
+		unknown := p
+		unknown.Process.StartTime = ""
+		w.refuses(t, unknown, tmux.ErrInvalid)
+		if err := w.Paste(t.Context(), p, nil); !errors.Is(err, tmux.ErrInvalid) {
+			t.Errorf("Paste of nothing = %v, want ErrInvalid", err)
+		}
+		w.Die(p, "SIGKILL")
+		w.Until(t, "it is dead", func() bool {
+			p, err := w.Get(t.Context(), UID(1))
+			return err == nil && p.Dead
+		})
+		w.refuses(t, p, tmux.ErrDead)
+		if _, err := w.Screen(t.Context(), p); err != nil {
+			t.Errorf("Screen of the dead = %v", err)
+		}
+		must(t, w.Kill(t.Context(), p))
+		w.refuses(t, p, effects.ErrNotFound)
+		if _, err := w.Screen(t.Context(), p); !errors.Is(err, effects.ErrNotFound) {
+			t.Errorf("Screen of nothing = %v, want ErrNotFound", err)
+		}
+		must(t, w.DropPaste(t.Context(), UID(1)))
+		w.KillServer()
+		w.Await(t, "")
+		w.refuses(t, p, effects.ErrNotFound)
+		must(t, w.DropPaste(t.Context(), UID(1)))
+	})
+	t.Run("a server that hangs is typed nothing into", func(t *testing.T) {
+		w := newWorld(t)
+		p := w.reader(t, "web", Launch(1, 1))
+		w.Hang()
+		w.Until(t, "it is unreachable", func() bool {
+			_, err := w.Get(t.Context(), UID(1))
+			return errors.Is(err, effects.ErrUnreachable)
+		})
+		for what, err := range map[string]error{"Paste": w.Paste(t.Context(), p, []byte("x")), "Enter": w.Enter(t.Context(), p)} {
+			if err == nil || errors.Is(err, effects.ErrUnreachable) {
+				t.Errorf("%s = %v, want one that says that nothing was done", what, err)
+			}
+		}
+		if _, err := w.Screen(t.Context(), p); !errors.Is(err, effects.ErrUnreachable) {
+			t.Errorf("Screen = %v, want ErrUnreachable", err)
+		}
+		w.Resume()
+		w.Until(t, "it is reachable", func() bool {
+			_, err := w.Get(t.Context(), UID(1))
+			return err == nil
+		})
+		must(t, w.Paste(t.Context(), p, []byte("y")))
+		w.reads(t, p, "\x1b[200~y\x1b[201~")
+	})
 	t.Run("of two panes with one UID the latest attempt counts", func(t *testing.T) {
 		w := newWorld(t)
 		first := w.Start(t, "one", Launch(1, 1))
@@ -351,6 +440,58 @@ func Contract(t *testing.T, newWorld func(*testing.T) *World) {
 			t.Errorf("Get = %+v, %v, want %+v", got, err, first)
 		}
 	})
+}
+
+// reader starts a session whose program reads what is typed.
+func (w *World) reader(t *testing.T, name string, l effects.LaunchID) effects.TmuxPane {
+	t.Helper()
+	w.PrepareReader(l)
+	p, err := w.Create(t.Context(), Want(name, l))
+	must(t, err)
+	w.often(t, name+" reads", func() bool { return w.Reading(p) })
+	return p
+}
+
+// shows waits until a pane shows text; no event tells of it.
+func (w *World) shows(t *testing.T, p effects.TmuxPane, text string) {
+	t.Helper()
+	w.often(t, fmt.Sprintf("%s shows %q", p.Name, text), func() bool {
+		s, err := w.Screen(t.Context(), p)
+		return err == nil && strings.Contains(strings.Join(s.Lines, "\n"), text)
+	})
+}
+
+func (w *World) reads(t *testing.T, p effects.TmuxPane, want string) {
+	t.Helper()
+	w.often(t, p.Name+" has read enough", func() bool { return len(w.Read(p)) >= len(want) })
+	if got := w.Read(p); got != want {
+		t.Errorf("%s read %q, want %q", p.Name, got, want)
+	}
+}
+
+// refuses sees that neither text nor Enter comes to the pane.
+func (w *World) refuses(t *testing.T, p effects.TmuxPane, want error) {
+	t.Helper()
+	if err := w.Paste(t.Context(), p, []byte("x")); !errors.Is(err, want) || errors.Is(err, effects.ErrUnreachable) {
+		t.Errorf("Paste = %v, want %v", err, want)
+	}
+	if err := w.Enter(t.Context(), p); !errors.Is(err, want) || errors.Is(err, effects.ErrUnreachable) {
+		t.Errorf("Enter = %v, want %v", err, want)
+	}
+}
+
+func (w *World) often(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(Limit)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("it never came that %s", what)
+		}
+	}
 }
 
 func second[T any](_ T, err error) error { return err }

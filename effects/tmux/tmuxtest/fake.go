@@ -32,6 +32,8 @@ type Fake struct {
 type fakePane struct {
 	effects.TmuxPane
 	text []string
+	read string // by its program
+	mute bool   // its program shows nothing of what it reads
 }
 
 // NewFake returns a tmux without a server.
@@ -192,7 +194,7 @@ func (f *Fake) Respawn(_ context.Context, pane effects.TmuxPane, l effects.Launc
 	if err != nil {
 		return effects.TmuxPane{}, err
 	}
-	p.Launch, p.Process = l, f.process()
+	p.Launch, p.Process, p.read, p.mute = l, f.process(), "", false
 	p.Dead, p.ExitKnown, p.ExitCode, p.Signal = false, false, 0, ""
 	return p.TmuxPane, nil
 }
@@ -220,6 +222,75 @@ func (f *Fake) Capture(_ context.Context, pane effects.TmuxPane, lines int) ([]s
 		return nil, err
 	}
 	return slices.Clone(p.text[max(0, len(p.text)-lines):]), nil
+}
+
+// Screen is tmux.Client.Screen. The cursor stands after what was read.
+func (f *Fake) Screen(_ context.Context, pane effects.TmuxPane) (effects.TmuxScreen, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p, err := f.find(pane)
+	if err != nil {
+		return effects.TmuxScreen{}, err
+	}
+	return effects.TmuxScreen{Lines: slices.Clone(p.text[max(0, len(p.text)-24):]), CursorX: len(p.text), TTY: "/fake/tty" + p.PaneID}, nil
+}
+
+// Paste is tmux.Client.Paste. Every program asked for brackets and shows what it
+// reads, but for those that are mute.
+func (f *Fake) Paste(_ context.Context, pane effects.TmuxPane, text []byte) error {
+	if len(text) == 0 {
+		return tmux.ErrInvalid
+	}
+	return f.typed(pane, "\x1b[200~"+strings.ReplaceAll(string(text), "\n", "\r")+"\x1b[201~", strings.Split(string(text), "\n"))
+}
+
+// Enter is tmux.Client.Enter.
+func (f *Fake) Enter(_ context.Context, pane effects.TmuxPane) error {
+	return f.typed(pane, "\r", []string{"thinking"})
+}
+
+// DropPaste is tmux.Client.DropPaste; nothing ever stays behind here.
+func (f *Fake) DropPaste(context.Context, string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.hung {
+		return f.reach()
+	}
+	return nil
+}
+
+func (f *Fake) typed(pane effects.TmuxPane, bytes string, shown []string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if pane.Process.StartTime == "" {
+		return tmux.ErrInvalid
+	}
+	if f.hung {
+		return errors.New("nothing was sent")
+	}
+	p, err := f.find(pane)
+	if err != nil {
+		return err
+	}
+	if p.Dead || p.Process != pane.Process {
+		return tmux.ErrDead
+	}
+	p.read += bytes
+	if !p.mute {
+		p.text = append(p.text, shown...)
+	}
+	return nil
+}
+
+// Read is what the program of a pane has read.
+func (f *Fake) Read(pane effects.TmuxPane) (text string) {
+	f.change(pane, func(p *fakePane) { text = p.read })
+	return text
+}
+
+// Mute has the program of a pane show nothing of what it reads.
+func (f *Fake) Mute(pane effects.TmuxPane) {
+	f.change(pane, func(p *fakePane) { p.mute = true })
 }
 
 // Write has the program of a pane write lines of text.

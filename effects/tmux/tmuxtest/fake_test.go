@@ -19,6 +19,7 @@ func TestFake(t *testing.T) {
 		f.OnChange(func(uid string) { changes <- uid })
 		return &tmuxtest.World{
 			Mux: f, Changes: changes, Prepare: func(effects.LaunchID) {},
+			PrepareReader: func(effects.LaunchID) {}, Reading: func(effects.TmuxPane) bool { return true }, Read: f.Read,
 			Exit: f.Exit, Die: f.Die, Close: f.CloseSession, Rename: f.Rename,
 			KillServer: f.KillServer, Hang: f.Hang, Resume: f.Resume,
 		}
