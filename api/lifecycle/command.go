@@ -133,7 +133,7 @@ func invalidTarget() Command { return Command{Kind: CommandReject, Reason: Rejec
 func addressed(command string, chat Chat) bool {
 	_, bot, named := strings.Cut(command, "@")
 	if named {
-		return chat.BotName != "" && strings.ToLower(bot) == strings.ToLower(chat.BotName)
+		return chat.BotName != "" && strings.EqualFold(bot, chat.BotName)
 	}
 	return chat.Kind == "" || chat.Kind == "private"
 }

@@ -122,7 +122,9 @@ var kinds = map[string]struct {
 	}},
 	"lifecycle-outcome": {1, func(t *testing.T, v vector) {
 		in := into[struct{ FrameJSON string }](t, v.Input)
-		want := into[struct{ Outcome struct{ Status, Reason, Message string } }](t, v.Expected).Outcome
+		want := into[struct {
+			Outcome struct{ Status, Reason, Message string }
+		}](t, v.Expected).Outcome
 		a, ok := ParseFrame([]byte(in.FrameJSON)).Answer()
 		if !ok || want.Status != "error" {
 			t.Fatal("no answer")
