@@ -42,6 +42,9 @@ const (
 const (
 	// ReasonWorkspaceFound: the folder is there.
 	ReasonWorkspaceFound = "Found"
+	// ReasonWorkspaceCreating: the folder, or the worktree, is being made or
+	// brought back into order.
+	ReasonWorkspaceCreating = "Creating"
 	// ReasonWorkspaceCreated: the folder was missing and skc made it.
 	ReasonWorkspaceCreated = "Created"
 	// ReasonWorkingDirectoryMissing: the folder is not there, or is no folder.

@@ -512,6 +512,28 @@ type WorkspaceStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	Safety []SafetyCheck `json:"safety,omitempty"`
+	// Digest of what that look depended on; while it is the same nobody looks again.
+	// +optional
+	SafetyStamp string `json:"safetyStamp,omitempty"`
+	// The target that it was made for.
+	// +optional
+	Target *WorkspaceTarget `json:"target,omitempty"`
+	// Name of the Quarantine that it goes into, once that is decided.
+	// +optional
+	Quarantine string `json:"quarantine,omitempty"`
+}
+
+// WorkspaceTarget is a target as the spec had it, with ~ resolved.
+type WorkspaceTarget struct {
+	// Repository of a worktree.
+	// +optional
+	Repo string `json:"repo,omitempty"`
+	// Branch of a worktree.
+	// +optional
+	Branch string `json:"branch,omitempty"`
+	// Path of the folder; empty when a worktree is at its default place.
+	// +optional
+	Path string `json:"path,omitempty"`
 }
 
 // FileIdentity names one file or folder for good, as a path does not:
@@ -670,6 +692,29 @@ type Termination struct {
 	// +optional
 	// +listType=atomic
 	LastLines []string `json:"lastLines,omitempty"`
+}
+
+// DurableStatus is what of the status must survive a power cut: the counts of the
+// restart budget, which conversation it has, which folder skc made, whether its
+// setup was begun, and where it goes. All else can be learned by looking, or
+// follows from these.
+func (s *Session) DurableStatus() any {
+	d := struct {
+		Total, Consecutive   int64
+		Identity, Quarantine string
+		Setup                metav1.MicroTime
+		Conversation         *ConversationStatus
+	}{Total: s.Status.Restarts.Total, Consecutive: s.Status.Restarts.Consecutive, Conversation: s.Status.Conversation}
+	if w := s.Status.Workspace; w != nil {
+		d.Quarantine = w.Quarantine
+		if w.Repo == "" { // a worktree carries a mark
+			d.Identity = string(w.Identity)
+		}
+		if w.Setup != nil {
+			d.Setup = w.Setup.StartedAt
+		}
+	}
+	return d
 }
 
 // GetConditions is for code that serves every kind.

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 
@@ -191,4 +192,35 @@ func (s *Store) Sources(ctx context.Context) (map[api.Key]Source, error) {
 		}
 	}
 	return out, nil
+}
+
+// Definition is the object as its file defines it, in JSON: what a user wrote of
+// it, before any default. The error matches effects.ErrNotFound when there is no
+// such object, or what defined it is lost.
+func (s *Store) Definition(key api.Key) ([]byte, error) {
+	v := s.current(key)
+	if v == nil {
+		return nil, fmt.Errorf("%s: %w", key, effects.ErrNotFound)
+	}
+	if err := v.ready(); err != nil {
+		return nil, err
+	}
+	if v.obj == nil {
+		return nil, fmt.Errorf("definition of %s: %w", key, effects.ErrNotFound)
+	}
+	return json.Marshal(struct {
+		APIVersion string          `json:"apiVersion"`
+		Kind       string          `json:"kind"`
+		Metadata   definedMetadata `json:"metadata"`
+		Spec       json.RawMessage `json:"spec"`
+	}{v1alpha1.GroupVersion.String(), key.Kind,
+		definedMetadata{v.meta.Name, v.meta.Namespace, v.meta.Labels, v.meta.Annotations}, v.rawSpec})
+}
+
+// definedMetadata is what a user may say of an object.
+type definedMetadata struct {
+	Name        string            `json:"name"`
+	Namespace   string            `json:"namespace"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
 }

@@ -129,7 +129,15 @@ func TestWrites(t *testing.T) {
 		{"another", func() { update(t, s, "web", func(o *v1alpha1.Session) { o.Status.LaunchedDigest = "x" }) }, 1, 0},
 		{"no change", func() { update(t, s, "web", func(*v1alpha1.Session) {}) }, 0, 0},
 		{"restarts", func() { update(t, s, "web", func(o *v1alpha1.Session) { o.Status.Restarts.Total++ }) }, 1, 1},
-		{"the conversation", func() { update(t, s, "web", func(o *v1alpha1.Session) { o.Status.Conversation = &v1alpha1.ConversationStatus{ID: "x"} }) }, 1, 1},
+		{"the conversation", func() {
+			update(t, s, "web", func(o *v1alpha1.Session) { o.Status.Conversation = &v1alpha1.ConversationStatus{ID: "x"} })
+		}, 1, 1},
+		{"a folder that was made", func() {
+			update(t, s, "web", func(o *v1alpha1.Session) { o.Status.Workspace = &v1alpha1.WorkspaceStatus{Identity: "1:2"} })
+		}, 1, 1},
+		{"what is seen of it", func() {
+			update(t, s, "web", func(o *v1alpha1.Session) { o.Status.Workspace.Branch = "main" })
+		}, 1, 0},
 		{"label", func() {
 			d := storetest.Desired("web", "a")
 			d.Object.SetLabels(map[string]string{"a": "b"})

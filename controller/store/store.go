@@ -309,7 +309,7 @@ func (s *Store) Update(ctx context.Context, before, after api.Object) error {
 			return s.remove(ctx, e, cur)
 		}
 		how := files.Derived
-		if !sameFinalizers || !sameRestarts(before, after) || !sameConversation(before, after) {
+		if !sameFinalizers || !sameDurable(before, after) {
 			how = files.Durable
 		}
 		next := cur.next()
@@ -327,27 +327,14 @@ func (s *Store) Update(ctx context.Context, before, after api.Object) error {
 	return err
 }
 
-// sameRestarts compares what of a status must survive a power cut: the counts
-// of the restart budget, in kinds that have one. When the next restart is due
-// follows from them and from the last end.
-func sameRestarts(a, b api.Object) bool {
-	ra, rb := statusOf(a).FieldByName("Restarts"), statusOf(b).FieldByName("Restarts")
-	if !ra.IsValid() {
-		return true
-	}
-	for _, count := range []string{"Total", "Consecutive"} {
-		if ra.FieldByName(count).Int() != rb.FieldByName(count).Int() {
-			return false
-		}
-	}
-	return true
-}
+// durable is a kind whose status holds more than a look at the world can tell.
+// What DurableStatus returns must survive a power cut.
+type durable interface{ DurableStatus() any }
 
-// sameConversation compares which conversation a Session has, in kinds that have
-// one: nothing but the state file knows the id of a minted one, and who claimed it.
-func sameConversation(a, b api.Object) bool {
-	ca, cb := statusOf(a).FieldByName("Conversation"), statusOf(b).FieldByName("Conversation")
-	return !ca.IsValid() || equality.Semantic.DeepEqual(ca.Interface(), cb.Interface())
+func sameDurable(a, b api.Object) bool {
+	da, ok := a.(durable)
+	db, also := b.(durable)
+	return !ok || !also || equality.Semantic.DeepEqual(da.DurableStatus(), db.DurableStatus())
 }
 
 // change runs f with the entry of key locked, and its current version decoded;

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"skc.dev/skc/api/v1alpha1"
 	"skc.dev/skc/controller/store"
 	"skc.dev/skc/controller/store/storetest"
+	"skc.dev/skc/effects"
 	"skc.dev/skc/effects/files"
 )
 
@@ -106,4 +108,29 @@ func TestClusterScopeOnDisk(t *testing.T) {
 	apply(t, s, storetest.Profile("bot", "bot"))
 	o, err = s.Get(t.Context(), key)
 	check("after damage", o, err)
+}
+
+func TestDefinition(t *testing.T) {
+	s := open(t, t.TempDir())
+	if _, err := s.Definition(storetest.Key("web")); !errors.Is(err, effects.ErrNotFound) {
+		t.Errorf("of what is not there: %v, want ErrNotFound", err)
+	}
+	d := storetest.Desired("web", "a")
+	d.Object.SetLabels(map[string]string{"a": "b"})
+	d.Object.SetAnnotations(map[string]string{"note": "x"})
+	if err := s.Apply(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Definition(storetest.Key("web"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := v1alpha1.Decode("definition.json", got)
+	if err != nil {
+		t.Fatalf("%s is no definition: %v", got, err)
+	}
+	o := back[0]
+	if string(o.RawSpec) != string(d.RawSpec) || o.Object.GetLabels()["a"] != "b" || len(o.Object.GetAnnotations()) != 1 || o.Object.GetAnnotations()["note"] != "x" {
+		t.Errorf("definition %s, want spec %s, and what the user said of labels and annotations only", got, d.RawSpec)
+	}
 }
