@@ -303,6 +303,9 @@ type ConversationStatus struct {
 	Source ConversationSource `json:"source"`
 	// Profile whose conversation it is. Another one begins a new conversation.
 	Profile string `json:"profile"`
+	// True once the agent ran with it. A minted one is written down before that.
+	// +optional
+	Begun bool `json:"begun,omitempty"`
 }
 
 // ConversationSource says where the id of a conversation comes from.
