@@ -26,6 +26,13 @@ func (h Home) Sources() string { return filepath.Join(h.State, "sources") }
 // Events holds the event log.
 func (h Home) Events() string { return filepath.Join(h.State, "events") }
 
+// Audit holds the audit file of lifecycle requests.
+func (h Home) Audit() string { return filepath.Join(h.State, "audit") }
+
+// Notifications holds what programs that bring requests look for, as the
+// discovery file of the lifecycle control.
+func (h Home) Notifications() string { return filepath.Join(h.State, "notifications") }
+
 // Managed is the source root of the objects that the controller itself asks for.
 func (h Home) Managed() string { return filepath.Join(h.State, "managed") }
 
