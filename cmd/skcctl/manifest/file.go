@@ -1,8 +1,8 @@
 // Package manifest edits the documents of one spool file: puts one in the place
-// of another, takes one out, sets one field. Every byte outside the edit stays
-// as it was. Each edit is read back by the decoder that the spool uses and
-// compared with what it should have become; one that would mean anything else
-// is refused. It touches no disk.
+// of another, takes one out, sets one field or takes it out. Every byte outside
+// the edit stays as it was. Each edit is read back by the decoder that the spool
+// uses and compared with what it should have become; one that would mean
+// anything else is refused. It touches no disk.
 package manifest
 
 import (
@@ -95,17 +95,34 @@ func (f File) Remove(i int) (File, error) {
 	return next, f.check(next, slices.Delete(slices.Clone(f.Docs), i, i+1), -1)
 }
 
-// Set gives the string field at path of document i a value.
-func (f File) Set(i int, value string, path ...string) (File, error) {
-	old := f.Document(i)
-	doc, err := set(old, path, value)
+// Set gives the field at path of document i a value, a string or a bool.
+func (f File) Set(i int, value any, path ...string) (File, error) {
+	doc, err := set(f.Document(i), path, value)
+	return f.edited(i, doc, err, "set "+strings.Join(path, "."), func(m map[string]any) error {
+		return setNested(m, value, path)
+	})
+}
+
+// Unset takes the field at path of document i out, which holds a string or a
+// bool. One that is not there is a success.
+func (f File) Unset(i int, path ...string) (File, error) {
+	doc, err := unset(f.Document(i), path)
+	return f.edited(i, doc, err, "unset "+strings.Join(path, "."), func(m map[string]any) error {
+		unstructured.RemoveNestedField(m, path...)
+		return nil
+	})
+}
+
+// edited is the file with doc as document i, if that says what edit makes of
+// what the old one says.
+func (f File) edited(i int, doc []byte, err error, what string, edit func(map[string]any) error) (File, error) {
 	if err != nil {
-		return File{}, fmt.Errorf("%s:%d: set %s: %w", f.Path, f.Docs[i].Line, strings.Join(path, "."), err)
+		return File{}, fmt.Errorf("%s:%d: %s: %w", f.Path, f.Docs[i].Line, what, err)
 	}
 	var was, is map[string]any
-	if yaml.Unmarshal(old, &was) != nil || yaml.Unmarshal(doc, &is) != nil ||
-		setNested(was, value, path) != nil || !reflect.DeepEqual(was, is) {
-		return File{}, fmt.Errorf("%s:%d: set %s: %w", f.Path, f.Docs[i].Line, strings.Join(path, "."), ErrByHand)
+	if yaml.Unmarshal(f.Document(i), &was) != nil || yaml.Unmarshal(doc, &is) != nil ||
+		edit(was) != nil || !reflect.DeepEqual(was, is) {
+		return File{}, fmt.Errorf("%s:%d: %s: %w", f.Path, f.Docs[i].Line, what, ErrByHand)
 	}
 	next, err := f.with(f.Docs[i].Start, f.Docs[i].End, doc)
 	if err != nil {
@@ -120,7 +137,7 @@ func (f File) Set(i int, value string, path ...string) (File, error) {
 
 // setNested is unstructured.SetNestedField that takes a null for an empty
 // mapping.
-func setNested(m map[string]any, value string, path []string) error {
+func setNested(m map[string]any, value any, path []string) error {
 	for i := 1; i < len(path); i++ {
 		if v, found, _ := unstructured.NestedFieldNoCopy(m, path[:i]...); found && v == nil {
 			unstructured.RemoveNestedField(m, path[:i]...)

@@ -200,6 +200,69 @@ func TestSetRefuses(t *testing.T) {
 	}
 }
 
+const quarantined = `apiVersion: skc.dev/v1alpha1
+kind: Quarantine
+metadata: {name: web-1}
+`
+
+func TestSetBool(t *testing.T) {
+	for _, tt := range []struct{ name, spec, want string }{
+		{"a new one", "spec:\n  # where\n  origin: {type: Folder, path: /x, identity: \"1:2\", owner: o}\n  reason: Orphaned\n",
+			"spec:\n  restore: true\n  # where\n  origin: {type: Folder, path: /x, identity: \"1:2\", owner: o}\n  reason: Orphaned\n"},
+		{"one that is there", "spec:\n  restore: false # not yet\n  origin: {type: Folder, path: /x, identity: \"1:2\", owner: o}\n  reason: Orphaned\n",
+			"spec:\n  restore: true # not yet\n  origin: {type: Folder, path: /x, identity: \"1:2\", owner: o}\n  reason: Orphaned\n"},
+		{"in one line", "spec: {reason: Orphaned, origin: {type: Folder, path: /x, identity: \"1:2\", owner: o}}\n",
+			"spec: {restore: true, reason: Orphaned, origin: {type: Folder, path: /x, identity: \"1:2\", owner: o}}\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := mustParse(t, quarantined+tt.spec).Set(0, true, "spec", "restore")
+			if err != nil {
+				t.Fatalf("Set: %v", err)
+			}
+			if diff := cmp.Diff(quarantined+tt.want, string(got.Data)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	if _, err := mustParse(t, doc("a")).Set(0, true, "spec", "desiredState"); err == nil {
+		t.Error("a text was set to true")
+	}
+}
+
+func TestUnset(t *testing.T) {
+	const origin = "origin: {type: Folder, path: /x, identity: \"1:2\", owner: o}"
+	for _, tt := range []struct{ name, spec, want string }{
+		{"the first", "spec:\n  restoreTo: /a # there\n  restore: true\n  " + origin + "\n  reason: Orphaned\n",
+			"spec:\n  restore: true\n  " + origin + "\n  reason: Orphaned\n"},
+		{"the last, without a line end", "spec:\n  restore: true\n  " + origin + "\n  reason: Orphaned\n  restoreTo: \"/a b\"",
+			"spec:\n  restore: true\n  " + origin + "\n  reason: Orphaned\n"},
+		{"in one line", "spec: {restoreTo: /a, restore: true, " + origin + ", reason: Orphaned}\n",
+			"spec: {restore: true, " + origin + ", reason: Orphaned}\n"},
+		{"the last in one line", "spec: {restore: true, " + origin + ", reason: Orphaned , restoreTo: '/a' }\n",
+			"spec: {restore: true, " + origin + ", reason: Orphaned  }\n"},
+		{"one that is not there", "spec: {" + origin + ", reason: Orphaned}\n", "spec: {" + origin + ", reason: Orphaned}\n"},
+		{"CRLF", "spec:\r\n  restoreTo: /a\r\n  restore: true\r\n  " + origin + "\r\n  reason: Orphaned\r\n",
+			"spec:\r\n  restore: true\r\n  " + origin + "\r\n  reason: Orphaned\r\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := mustParse(t, quarantined+tt.spec).Unset(0, "spec", "restoreTo")
+			if err != nil {
+				t.Fatalf("Unset: %v", err)
+			}
+			if diff := cmp.Diff(quarantined+tt.want, string(got.Data)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	f := mustParse(t, quarantined+"spec:\n  restore: true\n  "+origin+"\n  reason: Orphaned\n  restoreTo: >-\n    /a\n")
+	if got, err := f.Unset(0, "spec", "restoreTo"); !errors.Is(err, ErrByHand) {
+		t.Errorf("Unset of a folded text = %v, want ErrByHand; made:\n%s", err, got.Data)
+	}
+	if got, err := f.Unset(0, "spec", "reason"); err == nil {
+		t.Errorf("what is needed was taken out:\n%s", got.Data)
+	}
+}
+
 func TestRemove(t *testing.T) {
 	a, b, c := doc("a"), doc("b"), doc("c")
 	for _, tt := range []struct {
@@ -278,6 +341,12 @@ func FuzzEdit(f *testing.F) {
 					t.Fatalf("Set %v to %q left it unsaid:\n%q", path, value, next.Data)
 				}
 				outside(t, file, next, i)
+				if without, err := next.Unset(i, path...); err == nil {
+					if without.Says(i, path...) {
+						t.Fatalf("Unset %v left it said:\n%q", path, without.Data)
+					}
+					outside(t, next, without, i)
+				}
 			}
 			if next, err := file.Remove(i); err == nil && len(next.Docs) != len(file.Docs)-1 {
 				t.Fatalf("Remove left %d of %d documents", len(next.Docs), len(file.Docs))

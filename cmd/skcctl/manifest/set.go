@@ -17,12 +17,12 @@ var ErrByHand = errors.New("cannot be edited safely; edit the file by hand")
 
 var bom = []byte("\ufeff")
 
-// set returns the document with the string value at path, and every byte that
-// is not part of that field as it was. The field is replaced where it stands,
+// set returns the document with the value, a string or a bool, at path, and
+// every byte that is not part of that field as it was. The field is replaced where it stands,
 // in the quotes it has; a missing one becomes the first of its mapping, with
 // the mappings above it made as needed. It trusts nothing it did not see: what
 // is no plain or quoted scalar on its place is ErrByHand.
-func set(doc []byte, path []string, value string) ([]byte, error) {
+func set(doc []byte, path []string, value any) ([]byte, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(doc, &root); err != nil || len(root.Content) != 1 {
 		return nil, fmt.Errorf("%w: no YAML document", ErrByHand)
@@ -39,13 +39,63 @@ func set(doc []byte, path []string, value string) ([]byte, error) {
 		case k == nil:
 			return e.insert(key, parent, path[i:], value)
 		case i == len(path)-1:
-			return e.replace(k, v, []string{value})
+			return e.replace(k, v, nil, value)
 		case v.Kind == yaml.ScalarNode && v.Tag == "!!null":
-			return e.replace(k, v, append(append([]string{}, path[i+1:]...), value))
+			return e.replace(k, v, path[i+1:], value)
 		}
 		key, parent = k, v
 	}
 	return nil, fmt.Errorf("%w: no field is named", ErrByHand)
+}
+
+// unset returns the document without the scalar field at path, and every byte
+// that is not part of that field, its line and its comma as it was. A field that
+// is not there is no change.
+func unset(doc []byte, path []string) ([]byte, error) {
+	var root yaml.Node
+	if err := yaml.Unmarshal(doc, &root); err != nil || len(root.Content) != 1 {
+		return nil, fmt.Errorf("%w: no YAML document", ErrByHand)
+	}
+	e := editor{doc: doc}
+	parent := root.Content[0]
+	for i, name := range path {
+		if parent.Kind != yaml.MappingNode || parent.Anchor != "" {
+			return nil, fmt.Errorf("%w: %s is no plain mapping", ErrByHand, strings.Join(path[:i], "."))
+		}
+		k, v := lookup(parent, name)
+		switch {
+		case k == nil:
+			return doc, nil
+		case i == len(path)-1:
+			return e.remove(parent, k, v)
+		}
+		parent = v
+	}
+	return nil, fmt.Errorf("%w: no field is named", ErrByHand)
+}
+
+// remove takes the scalar v with its key k out of the mapping m.
+func (e editor) remove(m, k, v *yaml.Node) ([]byte, error) {
+	start := e.offset(k)
+	end, ok := e.scalarEnd(v)
+	if !ok || end < start {
+		return nil, fmt.Errorf("%w: line %d", ErrByHand, k.Line)
+	}
+	if m.Style&yaml.FlowStyle != 0 {
+		if rest := bytes.TrimLeft(e.doc[end:], " \t\r\n"); len(rest) > 0 && rest[0] == ',' {
+			end = len(e.doc) - len(bytes.TrimLeft(rest[1:], " "))
+		} else if before := bytes.TrimRight(e.doc[:start], " \t\r\n"); bytes.HasSuffix(before, []byte(",")) {
+			start = len(before) - 1
+		}
+		return splice(e.doc, start, end, ""), nil
+	}
+	begin, next := e.lineStart(k.Line), e.nextLine(end)
+	alone := len(bytes.TrimLeft(e.doc[begin:start], " ")) == 0
+	behind := bytes.TrimSpace(e.doc[end:next])
+	if !alone || len(behind) > 0 && behind[0] != '#' || len(m.Content) == 2 {
+		return nil, fmt.Errorf("%w: line %d", ErrByHand, k.Line)
+	}
+	return splice(e.doc, begin, next, ""), nil
 }
 
 // lookup finds name in a mapping.
@@ -61,11 +111,11 @@ func lookup(m *yaml.Node, name string) (key, value *yaml.Node) {
 // editor turns node positions into bytes of doc.
 type editor struct{ doc []byte }
 
-// replace puts a new value where the scalar v of key k stands. More than one
-// part is the path and value of a mapping that takes the place of a null.
-func (e editor) replace(k, v *yaml.Node, parts []string) ([]byte, error) {
+// replace puts a new value where the scalar v of key k stands. With a path it is
+// a mapping that takes the place of a null.
+func (e editor) replace(k, v *yaml.Node, path []string, value any) ([]byte, error) {
 	quoted := k.Style&yaml.DoubleQuotedStyle != 0
-	text := flow(parts, quoted)
+	text := flow(path, value, quoted)
 	if v.Kind == yaml.ScalarNode && v.Value == "" && v.Style == 0 && v.Tag == "!!null" { // nothing is written after the colon
 		end, ok := e.scalarEnd(k)
 		if !ok {
@@ -82,12 +132,12 @@ func (e editor) replace(k, v *yaml.Node, parts []string) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: line %d", ErrByHand, v.Line)
 	}
-	if len(parts) == 1 {
+	if s, ok := value.(string); ok && len(path) == 0 {
 		switch {
 		case v.Style&yaml.SingleQuotedStyle != 0:
-			text = "'" + strings.ReplaceAll(parts[0], "'", "''") + "'"
+			text = "'" + strings.ReplaceAll(s, "'", "''") + "'"
 		case v.Style&yaml.DoubleQuotedStyle != 0:
-			text = scalar(parts[0], true)
+			text = scalar(s, true)
 		}
 	}
 	return splice(e.doc, start, end, text), nil
@@ -95,13 +145,12 @@ func (e editor) replace(k, v *yaml.Node, parts []string) ([]byte, error) {
 
 // insert makes path[0] the first field of the mapping m, which stands under
 // key.
-func (e editor) insert(key, m *yaml.Node, path []string, value string) ([]byte, error) {
+func (e editor) insert(key, m *yaml.Node, path []string, value any) ([]byte, error) {
 	if key == nil {
 		return nil, fmt.Errorf("%w: the document has no %s", ErrByHand, path[0])
 	}
-	parts := append(append([]string{}, path...), value)
 	quoted := key.Style&yaml.DoubleQuotedStyle != 0
-	inner := strings.TrimSuffix(strings.TrimPrefix(flow(parts, quoted), "{"), "}")
+	inner := strings.TrimSuffix(strings.TrimPrefix(flow(path, value, quoted), "{"), "}")
 	if len(m.Content) == 0 { // {}: an empty mapping has no other form
 		at := e.offset(m)
 		if at >= len(e.doc) || e.doc[at] != '{' {
@@ -119,7 +168,7 @@ func (e editor) insert(key, m *yaml.Node, path []string, value string) ([]byte, 
 		return splice(e.doc, at, at, inner+sep), nil
 	}
 	indent, eol := spaces(first.Column-1), e.lineEnd(key.Line)
-	text := block(parts, indent, eol)
+	text := block(path, value, indent, eol)
 	if first.Line > key.Line {
 		// Behind the line of the key, so that a comment above the first field
 		// stays with that field.
@@ -239,28 +288,32 @@ func splice(doc []byte, start, end int, text string) []byte {
 func spaces(n int) string { return strings.Repeat(" ", n) }
 
 // flow writes path and value in one line: a scalar alone, else {a: {b: value}}.
-func flow(parts []string, quoted bool) string {
-	if len(parts) == 1 {
-		return scalar(parts[0], quoted)
+func flow(path []string, value any, quoted bool) string {
+	if len(path) == 0 {
+		return scalar(value, quoted)
 	}
-	return "{" + scalar(parts[0], quoted) + ": " + flow(parts[1:], quoted) + "}"
+	return "{" + scalar(path[0], quoted) + ": " + flow(path[1:], value, quoted) + "}"
 }
 
 // block writes path and value one key a line; the first line has no indent and
 // the last no end.
-func block(parts []string, indent, eol string) string {
-	if len(parts) == 2 {
-		return scalar(parts[0], false) + ": " + scalar(parts[1], false)
+func block(path []string, value any, indent, eol string) string {
+	if len(path) == 1 {
+		return scalar(path[0], false) + ": " + scalar(value, false)
 	}
 	indent += "  "
-	return scalar(parts[0], false) + ":" + eol + indent + block(parts[1:], indent, eol)
+	return scalar(path[0], false) + ":" + eol + indent + block(path[1:], value, indent, eol)
 }
 
 // plain matches what needs no quotes: words, and keys like skc.dev/restartedAt.
 var plain = regexp.MustCompile(`^[A-Za-z]+([./-][A-Za-z]+)*$`)
 
-// scalar writes s as YAML and JSON read it back as a string.
-func scalar(s string, quoted bool) string {
+// scalar writes a bool, or a string as YAML and JSON read it back as one.
+func scalar(value any, quoted bool) string {
+	s, ok := value.(string)
+	if !ok {
+		return fmt.Sprint(value)
+	}
 	if !quoted && plain.MatchString(s) {
 		switch strings.ToLower(s) {
 		case "y", "n", "yes", "no", "on", "off", "true", "false", "null": // words of YAML 1.1
