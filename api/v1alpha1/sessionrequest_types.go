@@ -217,6 +217,21 @@ const (
 	RequestUncertain RequestState = "terminal_uncertain"
 )
 
+// RequestStep is what a request in progress may have done.
+//
+// +kubebuilder:validation:Enum=Begun;Restarting;Withdrawing
+type RequestStep string
+
+// The values of status.step. Without one nothing was done yet.
+const (
+	// StepBegun: the effect may have begun.
+	StepBegun RequestStep = "Begun"
+	// StepRestarting: a program that ended by itself is stopped for good first.
+	StepRestarting RequestStep = "Restarting"
+	// StepWithdrawing: the effect did not come about, and is taken back.
+	StepWithdrawing RequestStep = "Withdrawing"
+)
+
 // SessionRequestStatus is the entry of the ledger.
 type SessionRequestStatus struct {
 	// Generation of the spec that this status answers.
@@ -231,9 +246,15 @@ type SessionRequestStatus struct {
 	// How far it has come.
 	// +optional
 	State RequestState `json:"state,omitempty"`
+	// The request as it was accepted. It stays in force whatever the spec says later.
+	// +optional
+	Request *SessionRequestSpec `json:"request,omitempty"`
 	// SHA-256 of the request bytes, in hex.
 	// +optional
 	RequestHash string `json:"requestHash,omitempty"`
+	// Name of the object that has the entry, when this one repeats it.
+	// +optional
+	DuplicateOf string `json:"duplicateOf,omitempty"`
 	// When it arrived: the ts of all its audit rows.
 	// +optional
 	ArrivedAt *metav1.MicroTime `json:"arrivedAt,omitempty"`
@@ -246,10 +267,9 @@ type SessionRequestStatus struct {
 	// When it was counted for the chat's limit of creates.
 	// +optional
 	CountedAt *metav1.MicroTime `json:"countedAt,omitempty"`
-	// What had been done when this was written: audited, effect, recorded. A crash
-	// goes on after it.
+	// What may have been done since this was written. A crash goes on from there.
 	// +optional
-	Step string `json:"step,omitempty"`
+	Step RequestStep `json:"step,omitempty"`
 	// Session that the effect is about.
 	// +optional
 	Session *SessionReference `json:"session,omitempty"`
@@ -289,6 +309,18 @@ type SessionReference struct {
 	// UID of the Session, once it is seen.
 	// +optional
 	UID string `json:"uid,omitempty"`
+	// Generation of the Session before the effect.
+	// +optional
+	Generation int64 `json:"generation,omitempty"`
+	// Last start of the Session before the effect.
+	// +optional
+	Attempt int64 `json:"attempt,omitempty"`
+	// Whether the Session should have run before the effect.
+	// +optional
+	DesiredState DesiredState `json:"desiredState,omitempty"`
+	// Quarantine from which the Session comes back.
+	// +optional
+	Quarantine string `json:"quarantine,omitempty"`
 }
 
 // RequestCandidate is one session that a request could mean.

@@ -1048,6 +1048,11 @@ func (in *SessionRequestStatus) DeepCopyInto(out *SessionRequestStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.Request != nil {
+		in, out := &in.Request, &out.Request
+		*out = new(SessionRequestSpec)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.ArrivedAt != nil {
 		in, out := &in.ArrivedAt, &out.ArrivedAt
 		*out = (*in).DeepCopy()
