@@ -1,0 +1,5 @@
+package prompt
+
+import "golang.org/x/sys/unix"
+
+const getModes = unix.TCGETS
