@@ -337,3 +337,10 @@ func (r *SessionRequest) GetConditions() []metav1.Condition { return r.Status.Co
 
 // SetConditions is for code that serves every kind.
 func (r *SessionRequest) SetConditions(c []metav1.Condition) { r.Status.Conditions = c }
+
+// DurableStatus is the entry of the ledger, which is nowhere else.
+func (r *SessionRequest) DurableStatus() any {
+	entry := r.Status
+	entry.Conditions, entry.ObservedGeneration = nil, 0
+	return entry
+}

@@ -130,6 +130,7 @@ type Store struct {
 
 	hooks    sync.RWMutex
 	onChange []func(api.Key)
+	onStatus []func(api.Key)
 	onGone   []func(api.Key)
 
 	writes, durable, conflicts atomic.Int64
@@ -181,6 +182,14 @@ func (s *Store) OnChange(f func(api.Key)) {
 	s.hooks.Lock()
 	defer s.hooks.Unlock()
 	s.onChange = append(s.onChange, f)
+}
+
+// OnStatus has f called after Update stored something of an object. It is for
+// what waits for another object's status; a reconciler is not woken by its own.
+func (s *Store) OnStatus(f func(api.Key)) {
+	s.hooks.Lock()
+	defer s.hooks.Unlock()
+	s.onStatus = append(s.onStatus, f)
 }
 
 // OnGone has f called after an object has left the store.
@@ -321,8 +330,12 @@ func (s *Store) Update(ctx context.Context, before, after api.Object) error {
 		after.SetResourceVersion(next.meta.ResourceVersion)
 		return nil
 	})
-	if err == nil && gone {
+	switch {
+	case err != nil:
+	case gone:
 		s.left(key)
+	default:
+		s.call(&s.onStatus, key)
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"skc.dev/skc/api"
@@ -132,5 +134,50 @@ func TestDefinition(t *testing.T) {
 	o := back[0]
 	if string(o.RawSpec) != string(d.RawSpec) || o.Object.GetLabels()["a"] != "b" || len(o.Object.GetAnnotations()) != 1 || o.Object.GetAnnotations()["note"] != "x" {
 		t.Errorf("definition %s, want spec %s, and what the user said of labels and annotations only", got, d.RawSpec)
+	}
+}
+
+// TestEntryIsDurable: the status of a request is the only place that knows how
+// far it came.
+func TestEntryIsDurable(t *testing.T) {
+	s := open(t, t.TempDir())
+	rq := &v1alpha1.SessionRequest{Spec: v1alpha1.SessionRequestSpec{Source: "cli", Key: "1", Verb: v1alpha1.VerbDelete,
+		Target: v1alpha1.RequestTarget{Session: &v1alpha1.SessionSelector{ID: "web"}}}}
+	rq.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.KindSessionRequest))
+	rq.Name, rq.Namespace = "rq", v1alpha1.DefaultNamespace
+	raw, err := json.Marshal(rq.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Apply(t.Context(), store.Desired{Object: rq, RawSpec: raw, Source: storetest.Source}); err != nil {
+		t.Fatal(err)
+	}
+	now := metav1.NowMicro()
+	for _, c := range []struct {
+		name string
+		edit func(*v1alpha1.SessionRequestStatus)
+		want int64
+	}{
+		{"a state", func(s *v1alpha1.SessionRequestStatus) { s.State = v1alpha1.RequestInProgress }, 1},
+		{"a step", func(s *v1alpha1.SessionRequestStatus) { s.Step = v1alpha1.StepBegun }, 1},
+		{"a count", func(s *v1alpha1.SessionRequestStatus) { s.CountedAt = &now }, 1},
+		{"a time", func(s *v1alpha1.SessionRequestStatus) { s.UpdatedAt = &now }, 1},
+		{"a condition", func(s *v1alpha1.SessionRequestStatus) {
+			s.Conditions = append(s.Conditions, metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionUnknown, Reason: "A"})
+		}, 0},
+	} {
+		o, err := s.Get(t.Context(), api.KeyOf(rq))
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := o.(*v1alpha1.SessionRequest).DeepCopy()
+		c.edit(&after.Status)
+		before := s.Stats().Durable
+		if err := s.Update(t.Context(), o, after); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Stats().Durable - before; got != c.want {
+			t.Errorf("%s: %d durable writes, want %d", c.name, got, c.want)
+		}
 	}
 }

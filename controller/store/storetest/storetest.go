@@ -29,6 +29,7 @@ type Store interface {
 	Remove(ctx context.Context, key api.Key, from store.Source) error
 	Sources(ctx context.Context) (map[api.Key]store.Source, error)
 	OnChange(f func(api.Key))
+	OnStatus(f func(api.Key))
 	OnGone(f func(api.Key))
 }
 
@@ -516,6 +517,27 @@ func Conform(t *testing.T, newStore func(t *testing.T) Store) {
 			t.Errorf("Get after Remove = %v", err)
 		}
 		w.get("bot")
+	})
+
+	run("a stored status is told to those who wait for it", func(t *testing.T, w *world) {
+		var told []string
+		w.OnStatus(func(k api.Key) {
+			_, _ = w.Get(t.Context(), k) // it is not called under a lock
+			told = append(told, k.Name)
+		})
+		s := w.apply(Desired("web", "a"))
+		must(t, w.Update(t.Context(), s, s.DeepCopy()))
+		stale := s.DeepCopy()
+		w.update("web", func(s *v1alpha1.Session) { s.Status.ObservedGeneration = 1 })
+		after := stale.DeepCopy()
+		after.Status.ObservedGeneration = 7
+		w.wantErr("Update", w.Update(t.Context(), stale, after), effects.ErrConflict)
+		w.update("web", func(s *v1alpha1.Session) { s.Finalizers = []string{"a"} })
+		must(t, w.Remove(t.Context(), Key("web"), Source))
+		w.update("web", func(s *v1alpha1.Session) { s.Finalizers = nil })
+		if want := []string{"web", "web"}; !slices.Equal(told, want) {
+			t.Errorf("statuses told = %v, want %v: one a stored update, and none for what is gone", told, want)
+		}
 	})
 
 	run("objects do not wait for each other", func(t *testing.T, w *world) {
