@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/clock"
 
 	"skc.dev/skc/api"
@@ -28,6 +29,7 @@ import (
 	"skc.dev/skc/controller/spool"
 	"skc.dev/skc/controller/store"
 	"skc.dev/skc/effects"
+	"skc.dev/skc/effects/conversation"
 	"skc.dev/skc/effects/events"
 	"skc.dev/skc/effects/files"
 	"skc.dev/skc/effects/launch"
@@ -180,6 +182,8 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 		Folders:   workspace.Folders{},
 		Recorder:  recorder,
 		Clock:     clk,
+		Profiles:  agentProfiles{store.For[*v1alpha1.AgentProfile](objects, v1alpha1.KindAgentProfile)},
+		NewID:     func() string { return string(uuid.NewUUID()) },
 		Jitter:    rand.Float64,
 		UserHome:  me.Home,
 		BootID:    boot,
@@ -192,7 +196,15 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 	prober := probe.New(clk, c.Enqueue)
 	defer prober.Close()
 	r.Prober = probes{prober}
+	finder := conversation.NewFinder(clk, c.Enqueue)
+	defer finder.Close()
+	r.Conversations = conversations{finder}
 	objects.OnChange(c.Enqueue)
+	objects.OnChange(func(key api.Key) {
+		if key.Kind == v1alpha1.KindAgentProfile {
+			r.ProfileChanged(key.Name)
+		}
+	})
 	mux.OnChange(func(uid string) {
 		if s, err := mux.Server(ctx); uid == "" && err == nil {
 			sessions.Spare(s.ProcessID)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -47,6 +48,9 @@ func (r *Reconciler) certify(ctx context.Context, s *v1alpha1.Session, obs obser
 		t.RequestedBy, t.Forced = st.Reason, st.Forced
 	}
 	s.Status.LastTermination = t
+	if !slices.Contains(neverRan, t.Reason) {
+		begun(s)
+	}
 	r.spend(s, t)
 	return nil
 }

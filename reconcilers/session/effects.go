@@ -13,6 +13,8 @@ import (
 type Store interface {
 	// Get returns a private copy, or an error matching effects.ErrNotFound.
 	Get(ctx context.Context, key api.Key) (*v1alpha1.Session, error)
+	// List is all Sessions, or an error.
+	List(ctx context.Context) ([]*v1alpha1.Session, error)
 	// Update writes finalizers and status of after, if they differ from before's,
 	// and sets its resourceVersion; an object that changed since before was read
 	// is effects.ErrConflict.

@@ -76,7 +76,7 @@ func (r *Reconciler) folder(s *v1alpha1.Session) (path string, create bool) {
 }
 
 // ensureReadiness reports what the probe of the running program last saw.
-func (r *Reconciler) ensureReadiness(_ context.Context, s *v1alpha1.Session) (controller.Result, error) {
+func (r *Reconciler) ensureReadiness(ctx context.Context, s *v1alpha1.Session) (controller.Result, error) {
 	var res controller.Result
 	key := api.KeyOf(s)
 	if !isTrue(s, v1alpha1.SessionRunning) {
@@ -84,19 +84,16 @@ func (r *Reconciler) ensureReadiness(_ context.Context, s *v1alpha1.Session) (co
 		set(s, v1alpha1.ProbeSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonNotRunning, "the program does not run")
 		return res, nil
 	}
-	probe := s.Spec.Readiness
+	probe, err := r.readiness(ctx, s)
+	if err != nil {
+		return res, err
+	}
 	if probe == nil {
 		r.Prober.Stop(key)
 		set(s, v1alpha1.ProbeSucceeded, metav1.ConditionTrue, v1alpha1.ReasonNoProbe, "no readiness is asked for")
 		return res, nil
 	}
-	target := ProbeTarget{Dir: s.Status.Workspace.Path, Screen: func(ctx context.Context) ([]string, error) {
-		pane, err := r.Mux.Get(ctx, string(s.UID))
-		if err != nil {
-			return nil, err
-		}
-		return r.Mux.Capture(ctx, pane, int(s.Spec.TerminalOrDefault().Rows))
-	}}
+	target := ProbeTarget{Dir: s.Status.Workspace.Path, Screen: r.screen(s)}
 	if probe.Exec != nil {
 		env, err := r.Launcher.Environment(s)
 		if err != nil {

@@ -131,6 +131,7 @@ func stoppedMessage(s *v1alpha1.Session) string {
 
 func (r *Reconciler) running(s *v1alpha1.Session) {
 	s.Status.Stopping = nil
+	begun(s)
 	set(s, v1alpha1.SessionRunning, metav1.ConditionTrue, v1alpha1.ReasonRunning, "the program runs")
 }
 
@@ -180,6 +181,7 @@ func (r *Reconciler) ensureStopped(ctx context.Context, s *v1alpha1.Session, obs
 	st := s.Status.Stopping
 	key := api.KeyOf(s)
 	r.Prober.Stop(key) // a probe's command carries the session's mark
+	r.stopCapture(key, uid)
 	if st == nil || st.Attempt != attempt {
 		// Who asked cannot be seen in a process that ended, so it is on disk before
 		// the signal: this pass writes it, the next one sends.
@@ -290,6 +292,10 @@ func (r *Reconciler) start(ctx context.Context, s *v1alpha1.Session, obs observa
 	if err != nil {
 		return controller.Result{}, fmt.Errorf("environment of %s: %w", key, err)
 	}
+	argv, env, res, err := r.command(ctx, s, env)
+	if err != nil || argv == nil {
+		return res, err
+	}
 	uid := string(s.UID)
 	if err := r.Processes.Prepare(uid); err != nil {
 		return controller.Result{}, fmt.Errorf("prepare control group of %s: %w", key, err)
@@ -300,7 +306,7 @@ func (r *Reconciler) start(ctx context.Context, s *v1alpha1.Session, obs observa
 		}
 	}
 	id := effects.LaunchID{UID: uid, Generation: s.Generation, Attempt: nextAttempt(s, obs), Digest: digest}
-	err = r.Launcher.Write(id, effects.Launch{Argv: s.Spec.Command, Env: env, Dir: s.Status.Workspace.Path})
+	err = r.Launcher.Write(id, effects.Launch{Argv: argv, Env: env, Dir: s.Status.Workspace.Path})
 	if err != nil {
 		set(s, v1alpha1.SessionRunning, metav1.ConditionFalse, v1alpha1.ReasonStartFailed, err.Error())
 		return controller.Result{}, fmt.Errorf("write launch file of %s: %w", key, err)

@@ -32,6 +32,11 @@ type Reconciler struct {
 	Prober    Prober
 	Recorder  Recorder
 	Clock     clock.PassiveClock
+	// Profiles and Conversations serve the Sessions with an agent.
+	Profiles      Profiles
+	Conversations Conversations
+	// NewID makes a UUID that nobody has.
+	NewID func() string
 	// Enqueue asks for a pass.
 	Enqueue func(api.Key)
 	// Jitter is a random part of 1, to spread backoffs.
@@ -47,6 +52,7 @@ type Reconciler struct {
 	mu     sync.Mutex
 	keys   map[string]api.Key // by UID: whom a change in tmux concerns
 	timers timers
+	agents agents
 }
 
 type phaseFunc func(context.Context, *v1alpha1.Session) (controller.Result, error)
@@ -85,7 +91,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key api.Key) (res controller
 	if s.DeletionTimestamp != nil {
 		return r.finalize(ctx, s)
 	}
-	for _, phase := range []phaseFunc{r.ensureWorkspace, r.ensureProcess, r.ensureReadiness} {
+	for _, phase := range []phaseFunc{r.ensureWorkspace, r.ensureProcess, r.ensureReadiness, r.ensureConversation} {
 		next, err := phase(ctx, s)
 		if err != nil {
 			return controller.Result{}, err
@@ -200,12 +206,20 @@ func (r *Reconciler) remember(key api.Key, uid string) {
 
 func (r *Reconciler) forget(key api.Key) {
 	r.Prober.Stop(key)
+	var gone []string
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	for uid, k := range r.keys {
 		if k == key {
 			delete(r.keys, uid)
 			r.timers.forget(uid)
+			gone = append(gone, uid)
+		}
+	}
+	r.mu.Unlock()
+	for _, uid := range gone {
+		r.stopCapture(key, uid)
+		for _, waits := range r.agents.forget(key, uid) {
+			r.Enqueue(waits)
 		}
 	}
 }
