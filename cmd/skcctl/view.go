@@ -56,6 +56,11 @@ func (c *cli) look(h home.Home, kind, ns string) ([]item, error) {
 	if n := len(d.broken); n > 0 {
 		c.note("%d of the spool's files cannot be used; see skcctl get sources", n)
 	}
+	for _, it := range builtIn(kind) {
+		if _, ok := byKey[api.KeyOf(it)]; !ok {
+			byKey[api.KeyOf(it)] = it
+		}
+	}
 	items := slices.SortedFunc(maps.Values(byKey), func(a, b item) int {
 		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 	})
@@ -81,6 +86,12 @@ func (c *cli) find(h home.Home, keys []api.Key) ([]item, error) {
 				continue
 			}
 			err = e
+			if own := builtIn(key.Kind); errors.Is(e, effects.ErrNotFound) && own != nil {
+				if i := slices.IndexFunc(own, func(it item) bool { return it.GetName() == key.Name }); i >= 0 {
+					items = append(items, own[i])
+					continue
+				}
+			}
 		}
 		failed = append(failed, err)
 	}
