@@ -49,6 +49,33 @@ type Worktree struct {
 	Submodules bool
 }
 
+// WorktreeLook is what the files of git say of one worktree.
+type WorktreeLook struct {
+	// UID whose it is, proved by its mark, or by the lock under which it is being
+	// made; empty when it is nobody's.
+	UID    string
+	Making bool   // it is not whole yet
+	Branch string // short name; empty when HEAD is detached
+	// Stamp is another one after a commit, a fetch, a push, a stash, or when
+	// something was staged.
+	Stamp string
+}
+
+// WantWorkspace is a worktree as a Session wants it.
+type WantWorkspace struct {
+	WantWorktree // Path is empty for the default one
+	// From is a UID that a worktree there may carry, which came back from
+	// quarantine: it is taken over. Empty: none is.
+	From string
+}
+
+// Workspace is a worktree that a Session uses.
+type Workspace struct {
+	Worktree
+	Repo     string       // folder of git that all worktrees share
+	Identity FileIdentity // of Path
+}
+
 // ListedWorktree is one worktree as git lists it.
 type ListedWorktree struct {
 	Path     string // any bytes
@@ -188,4 +215,27 @@ func (r SafetyReport) Safe() bool {
 		}
 	}
 	return len(r.Checks) > 0
+}
+
+// SafetyAsk is a workspace of which it is asked whether it can go without loss.
+type SafetyAsk struct {
+	UID      string // of the Session
+	Path     string
+	Worktree bool   // else a plain folder
+	Stamp    string // of what the answer depends on; it comes back with it
+}
+
+// SafetyAnswer is what was found.
+type SafetyAnswer struct {
+	Report SafetyReport
+	Head   string // commit that a worktree is at
+}
+
+// SetupResult is how the setup of a worktree ended.
+type SetupResult struct {
+	Ended     bool // it ran; else Message says why not
+	ExitCode  int
+	Signal    string // that ended it, as SIGKILL
+	Message   string
+	LastLines []string // of its output
 }

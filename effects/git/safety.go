@@ -3,11 +3,8 @@ package git
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,6 +12,7 @@ import (
 	"time"
 
 	"skc.dev/skc/effects"
+	"skc.dev/skc/effects/process"
 )
 
 // The checks of Safety, in the order of the report.
@@ -35,6 +33,9 @@ const (
 type Limits struct {
 	PerCheck time.Duration // default 5 s
 	Examples int           // names given in a value; default 3
+	// Spare, unless it is nil, is true of processes that are no concern: those
+	// that end before the worktree goes.
+	Spare func(pid int) bool
 }
 
 const notInTime = "not known in time"
@@ -427,11 +428,15 @@ func (t tree) inside(ctx context.Context, dir string) (string, error) {
 
 // processes looks for those that use the folder.
 func (t tree) processes(ctx context.Context) ([]effects.SafetyCheck, error) {
-	open, in, err := inUse(ctx, t.path)
+	open, in, err := process.InUse(ctx, t.path, t.limits.Spare)
 	if err != nil {
 		return nil, err
 	}
-	show := func(list []string, name, fix string) []effects.SafetyCheck {
+	show := func(users []process.User, name, fix string) []effects.SafetyCheck {
+		var list []string
+		for _, u := range users {
+			list = append(list, u.String())
+		}
 		value := "none"
 		if len(list) > 0 {
 			value = strings.Join(list[:min(len(list), t.limits.Examples)], ", ")
@@ -523,15 +528,4 @@ func (r *records) Write(p []byte) (int, error) {
 		r.each(string(append(r.rest, p[:i]...)))
 		r.rest, p = r.rest[:0], p[i+1:]
 	}
-}
-
-// below tells whether path is dir or inside it.
-func below(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, dir+"/")
-}
-
-// gone tells an error of something that ended while it was looked at, or that
-// is not ours to see.
-func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrProcessDone)
 }

@@ -38,20 +38,21 @@ var rules = map[string][]string{
 	"controller/spool":   {"api/...", "controller", "controller/store", "effects", "effects/files", "effects/fault"},
 	"controller/store":   {"api/...", "controller", "controller/store/...", "effects", "effects/files", "effects/fault"},
 	"controller/managed": {"api/...", "controller/spool", "effects", "effects/files", "effects/fault"},
+	"controller/control": {"api/...", "effects", "effects/files", "effects/fault"},
 	"controller/lease":   {"api/...", "controller", "effects", "effects/files", "effects/fault"},
 	"reconcilers":        {"api/...", "controller", "effects"},
 	"effects":            {"api/...", "effects/..."},
 	"effects/fault":      {},
 	"cmd/skcd":           {"..."},
 	"cmd/skcctl": {"api/...", "cmd/skcctl/...", "config/profiles", "controller/home", "controller/lease", "controller/spool", "controller/store",
-		"effects", "effects/events", "effects/fault", "effects/files", "effects/tmux"},
+		"effects", "effects/audit", "effects/events", "effects/fault", "effects/files", "effects/git", "effects/tmux"},
 	"cmd/skc-launch": {"effects/launch/..."},
 	"hack":           {"..."},
 }
 
 // outside are the parts that may touch the outside and the wall clock. All
 // else is a function of what it is given.
-var outside = []string{"effects/...", "controller/spool/...", "controller/store/...", "controller/lease/...", "controller/managed/...", "controller/broker/...",
+var outside = []string{"effects/...", "controller/spool/...", "controller/store/...", "controller/lease/...", "controller/managed/...", "controller/control/...", "controller/broker/...",
 	"controller/home/...", "controller/health/...", "cmd/...", "hack/..."}
 
 var outsideImports = []string{"os/...", "net", "net/http/...", "syscall", "io/ioutil", "plugin", "golang.org/x/sys/..."}

@@ -1,20 +1,21 @@
-package git
+package process
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
 	"syscall"
 )
 
-// inUse finds the processes that have a file below dir open, and those that
-// work in it, as far as the kernel lets us look. The git commands that we run
-// ourselves are passed over.
-func inUse(ctx context.Context, dir string) (open, working []string, err error) {
+// InUse finds the processes that have a file below dir open, and those that work
+// in it, as far as the kernel lets us look. Our own and the commands that we run
+// are passed over, and those that spare, unless it is nil, is true of.
+func InUse(ctx context.Context, dir string, spare func(pid int) bool) (open, working []User, err error) {
 	names, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, nil, fmt.Errorf("look at processes: %w", err)
@@ -29,7 +30,7 @@ func inUse(ctx context.Context, dir string) (open, working []string, err error) 
 		}
 		proc := "/proc/" + d.Name()
 		cwd, err := os.Readlink(proc + "/cwd")
-		if err != nil && !vanished(err) {
+		if err != nil && !unseen(err) {
 			return nil, nil, fmt.Errorf("look at process %d: %w", pid, err)
 		}
 		has, err := holds(ctx, proc+"/fd", dir)
@@ -37,11 +38,11 @@ func inUse(ctx context.Context, dir string) (open, working []string, err error) 
 			return nil, nil, fmt.Errorf("look at process %d: %w", pid, err)
 		}
 		in := below(cwd, dir)
-		if !has && !in || ofUs(proc) {
+		if !has && !in || spare != nil && spare(pid) || ofUs(proc) {
 			continue
 		}
 		comm, _ := os.ReadFile(proc + "/comm")
-		who := fmt.Sprintf("%s (pid %d)", quote(strings.TrimSpace(string(comm))), pid)
+		who := User{PID: pid, Name: strings.TrimSpace(string(comm))}
 		if has {
 			open = append(open, who)
 		}
@@ -52,9 +53,14 @@ func inUse(ctx context.Context, dir string) (open, working []string, err error) 
 	return open, working, nil
 }
 
+// below tells whether path is dir or inside it.
+func below(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, dir+"/")
+}
+
 func holds(ctx context.Context, fds, dir string) (bool, error) {
 	list, err := os.ReadDir(fds)
-	if err != nil && !vanished(err) {
+	if err != nil && !unseen(err) {
 		return false, err
 	}
 	for _, fd := range list {
@@ -69,11 +75,15 @@ func holds(ctx context.Context, fds, dir string) (bool, error) {
 	return false, nil
 }
 
-func vanished(err error) bool { return gone(err) || errors.Is(err, syscall.ESRCH) }
+// unseen tells an error of something that ended while it was looked at, or
+// that is not ours to see.
+func unseen(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ESRCH)
+}
 
 // ofUs tells whether a process is of a process group whose leader is our child:
-// a git that we run, whatever it is called between its fork and its exec, and
-// what that git runs in turn.
+// a command that we run, whatever it is called between its fork and its exec, and
+// what that runs in turn.
 func ofUs(proc string) bool {
 	group, _, err := groupAndParent(proc)
 	if err != nil {
