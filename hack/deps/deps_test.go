@@ -43,6 +43,8 @@ var rules = map[string][]string{
 	"reconcilers":        {"api/...", "controller", "effects"},
 	"effects":            {"api/...", "effects/..."},
 	"effects/fault":      {},
+	"effects/background": {"api"},
+	"effects/setup":      {"api", "effects", "effects/fault", "effects/process"},
 	"cmd/skcd":           {"..."},
 	"cmd/skcctl": {"api/...", "cmd/skcctl/...", "config/profiles", "controller/home", "controller/lease", "controller/spool", "controller/store",
 		"effects", "effects/audit", "effects/events", "effects/fault", "effects/files", "effects/git", "effects/tmux"},
