@@ -58,19 +58,19 @@ func (d *desired) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(d.roots[0], 0o700); err != nil {
 		return nil, writeError(err)
 	}
-	unlock, err = files.LockFolder(ctx, d.roots[0], filepath.Join(d.home.Run, "spool.lock"))
+	own, err := files.LockFolder(ctx, d.roots[0], filepath.Join(d.home.Run, "spool.lock"))
 	if err != nil {
 		return nil, err
 	}
 	managed, err := files.LockFolder(ctx, d.home.Managed(), filepath.Join(d.home.Run, "managed.lock"))
 	if errors.Is(err, fs.ErrNotExist) { // no controller made it yet
-		return unlock, nil
+		return own, nil
 	}
 	if err != nil {
-		unlock()
+		own()
 		return nil, err
 	}
-	return func() { managed(); unlock() }, nil
+	return func() { managed(); own() }, nil
 }
 
 // read reads one file of the spool.
