@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"k8s.io/utils/clock"
 
 	"skc.dev/skc/effects"
 	"skc.dev/skc/effects/fault"
@@ -36,6 +35,9 @@ func TestMain(m *testing.M) {
 }
 
 func child() int {
+	if os.Getenv(childEnv) == "tmux" {
+		return realChild(os.Args[1])
+	}
 	if err := deliver(context.Background(), os.Getenv(childEnv), os.Args[1]); err != nil {
 		fmt.Println(err)
 		return 1
@@ -77,8 +79,8 @@ func deliver(ctx context.Context, how, dir string) error {
 			if err != nil || s.State != effects.PromptIntended {
 				return err
 			}
-			select { // for the real clock
-			case <-time.After(s.Again):
+			select { // nothing tells of what a terminal shows
+			case <-time.After(s.Again / pace):
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -88,9 +90,18 @@ func deliver(ctx context.Context, how, dir string) error {
 	return err
 }
 
+// fastClock has time pass at a multiple of its pace.
+type fastClock struct{ begin time.Time }
+
+const pace = 50
+
+func (c fastClock) Now() time.Time { return c.begin.Add(pace * time.Since(c.begin)) }
+
+func (c fastClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
 func options(dir string) prompt.Options {
 	return prompt.Options{
-		Dir: filepath.Join(dir, "prompts"), Files: &files.Layer{}, Terminal: fileTerminal{dir}, BootID: "boot", Clock: clock.RealClock{},
+		Dir: filepath.Join(dir, "prompts"), Files: &files.Layer{}, Terminal: fileTerminal{dir}, BootID: "boot", Clock: fastClock{time.Now()},
 		Reader: func(_ context.Context, pane effects.TmuxPane, _ string) (prompt.Reader, error) {
 			return prompt.Reader{Process: pane.Process}, nil
 		},
@@ -170,32 +181,66 @@ func TestKilled(t *testing.T) {
 						t.Parallel()
 						dir := t.TempDir()
 						kill(t, how, dir, point+":"+phase+"="+action)
-						// Two more lives: nothing comes back later.
-						for range 2 {
-							must(t, deliver(t.Context(), how, dir))
-						}
-						data, err := os.ReadFile(filepath.Join(dir, "read"))
-						if err != nil && !os.IsNotExist(err) {
-							t.Fatal(err)
-						}
-						s, err := prompt.New(options(dir)).Status(t.Context(), uid)
-						must(t, err)
-						n := bytes.Count(data, []byte(canary))
-						t.Logf("read %d times, and it is %+v", n, s)
-						switch {
-						case n > 1 || bytes.Count(data, []byte("\n")) > 1:
-							t.Fatalf("the program read %q", data)
-						case s.State == effects.PromptDelivered && n != 1:
-							t.Error("it is said to be delivered, and is not")
-						case s.State == effects.PromptIntended && how != effects.PromptByArgument:
-							t.Error("it is still under way")
-						case how == effects.PromptByFile && (n != 1 || s.State != effects.PromptDelivered):
-							t.Errorf("a file's way can always be known; it was read %d times and is %+v", n, s)
-						}
-						clean(t, dir)
+						once(t, how, dir)
 					})
 				}
 			}
+		}
+	}
+}
+
+// once sees, after two more lives, that the program got its prompt at most once
+// and that what is said of it is true.
+func once(t *testing.T, how, dir string) {
+	t.Helper()
+	for range 2 { // nothing comes back later
+		must(t, deliver(t.Context(), how, dir))
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "read"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	s, err := prompt.New(options(dir)).Status(t.Context(), uid)
+	must(t, err)
+	n := bytes.Count(data, []byte(canary))
+	t.Logf("read %d times, and it is %+v", n, s)
+	switch {
+	case n > 1 || bytes.Count(data, []byte("\n")) > 1:
+		t.Fatalf("the program read %q", data)
+	case s.State == effects.PromptDelivered && n != 1:
+		t.Error("it is said to be delivered, and is not")
+	case s.State == effects.PromptIntended && how != effects.PromptByArgument:
+		t.Error("it is still under way")
+	case how == effects.PromptByFile && (n != 1 || s.State != effects.PromptDelivered):
+		t.Errorf("a file's way can always be known; it was read %d times and is %+v", n, s)
+	}
+	clean(t, dir)
+}
+
+// TestEachCall kills the controller, or has the disk fail, at each call of the
+// file layer.
+func TestEachCall(t *testing.T) {
+	if !fault.Enabled {
+		t.Skip("needs a build with the tag skcfaults")
+	}
+	for _, how := range []string{effects.PromptByFile, effects.PromptByArgument, effects.PromptByPaste} {
+		for _, action := range []string{"kill", "EIO"} {
+			t.Run(how+" "+action, func(t *testing.T) {
+				t.Parallel()
+				for n := 1; ; n++ {
+					dir := t.TempDir()
+					cmd := exec.CommandContext(t.Context(), os.Args[0], dir)
+					cmd.Env = append(os.Environ(), childEnv+"="+how, fmt.Sprintf("SKC_FAULT=calls=%s@%d", action, n))
+					out, err := cmd.CombinedOutput()
+					if !bytes.Contains(out, []byte("SKC_FAULT: calls")) {
+						if err != nil || n < 8 {
+							t.Fatalf("the unbroken life ended with %v after %d calls: %s", err, n, out)
+						}
+						return
+					}
+					once(t, how, dir)
+				}
+			})
 		}
 	}
 }

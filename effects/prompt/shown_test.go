@@ -28,6 +28,9 @@ func TestShown(t *testing.T) {
 		{name: "a placeholder of before", before: "[Pasted text #1 +12 lines]", now: "[Pasted text #1 +12 lines]\n*", text: long},
 		{name: "another word in brackets", before: "", now: "[pastedness]", text: long},
 		{name: "a placeholder over two lines", before: "", now: "[Pasted text #1\n+12 lines]", text: long, want: true},
+		{name: "only its first line", before: "> ", now: "> Fix the bug (+2 lines)", text: "Fix the bug\nand\nrest", want: true},
+		{name: "only its last line", before: "> ", now: "> 3: and then rest", text: "Fix\nthe bug\nand then rest", want: true},
+		{name: "a line that is too short to tell", before: "> ", now: "> 3: go", text: "Fix the bug\nand\ngo"},
 		{name: "a line end within", before: "", now: "Fix\n  it.", text: "Fix\nit.", want: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -226,16 +225,4 @@ func (f *Fake) Reboot() {
 			p.end(effects.PromptUnknown)
 		}
 	}
-}
-
-// Begun are the UIDs whose prompt was begun, sorted.
-func (f *Fake) Begun() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var all []string
-	for uid := range f.prompts {
-		all = append(all, uid)
-	}
-	slices.Sort(all)
-	return all
 }
