@@ -15,10 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
 
 	"skc.dev/skc/api"
 	"skc.dev/skc/api/v1alpha1"
-	"skc.dev/skc/controller/home"
 	"skc.dev/skc/effects/events"
 )
 
@@ -32,10 +32,13 @@ func newDescribe(c *cli) *cobra.Command {
 	o := &describeOptions{cli: c}
 	cmd := &cobra.Command{
 		Use:   "describe [KIND] [NAME...]",
-		Short: "Tell all that is known of sessions, for people",
+		Short: "Tell all that is known of objects, for people",
 		Example: `  skcctl describe session web
-  skcctl describe -l team=web`,
-		Long:              "Of the environment only the names are shown, never a value.",
+  skcctl describe -l team=web
+  skcctl describe quarantine web-1a2b3c4d`,
+		Long: `Of the environment only the names are shown, never a value. Whether a worktree
+can go without loss is looked at now; of other folders it is told what skcd saw
+last.`,
 		ValidArgsFunction: c.completeKindsAndNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.args = args
@@ -47,7 +50,7 @@ func newDescribe(c *cli) *cobra.Command {
 	return cmd
 }
 
-func runDescribe(_ context.Context, o *describeOptions) error {
+func runDescribe(ctx context.Context, o *describeOptions) error {
 	h, err := o.home()
 	if err != nil {
 		return err
@@ -77,24 +80,27 @@ func runDescribe(_ context.Context, o *describeOptions) error {
 	if eventsErr != nil {
 		o.note("events: %v", eventsErr)
 	}
-	first := true
+	items = slices.DeleteFunc(items, func(it item) bool { return !match.Matches(labels.Set(it.GetLabels())) })
+	var sessions []*v1alpha1.Session
 	for _, it := range items {
-		if !match.Matches(labels.Set(it.GetLabels())) {
-			continue
+		if s, ok := it.Object.(*v1alpha1.Session); ok && !it.pending {
+			sessions = append(sessions, s)
 		}
-		if !first {
+	}
+	safe := o.lookSafe(ctx, sessions)
+	for i, it := range items {
+		if i > 0 {
 			if err := o.printf("\n\n"); err != nil {
 				return err
 			}
 		}
-		first = false
 		var own []events.Event
 		for _, e := range all {
 			if e.Key() == api.KeyOf(it) && (it.pending || e.UID == "" || e.UID == string(it.GetUID())) {
 				own = append(own, e)
 			}
 		}
-		if werr := o.write(func(w io.Writer) error { return describe(w, h, it, own, o.clock.Now()) }); werr != nil {
+		if werr := o.write(func(w io.Writer) error { return describe(w, it, safe[it.GetUID()], own, o.clock.Now()) }); werr != nil {
 			return errors.Join(err, werr)
 		}
 	}
@@ -105,10 +111,12 @@ func runDescribe(_ context.Context, o *describeOptions) error {
 const maxDescribed = 20
 
 // describe writes one object. All text that others wrote is made inert.
-func describe(w io.Writer, h home.Home, it item, own []events.Event, now time.Time) error {
+func describe(w io.Writer, it item, safe safety, own []events.Event, now time.Time) error {
 	t := &teller{w: tabwriter.NewWriter(w, 0, 8, 2, ' ', 0), now: now}
 	t.line(0, "Name", it.GetName())
-	t.line(0, "Namespace", it.GetNamespace())
+	if ns := it.GetNamespace(); ns != "" {
+		t.line(0, "Namespace", ns)
+	}
 	t.pairs("Labels", it.GetLabels())
 	t.pairs("Annotations", withoutSource(it.GetAnnotations()))
 	annotations := it.GetAnnotations()
@@ -126,8 +134,16 @@ func describe(w io.Writer, h home.Home, it item, own []events.Event, now time.Ti
 		t.line(0, "Deleted", t.since(at.Time))
 		t.line(0, "Finalizers", strings.Join(it.GetFinalizers(), ", "))
 	}
-	if s, ok := it.Object.(*v1alpha1.Session); ok {
-		t.session(s, it.pending)
+	switch o := it.Object.(type) {
+	case *v1alpha1.Session:
+		t.session(o, it.pending)
+		t.safety(o, safe)
+	case *v1alpha1.Quarantine:
+		t.quarantine(o, it.pending)
+	default:
+		if err := t.spec(o); err != nil {
+			return err
+		}
 	}
 	if !it.pending {
 		t.conditions(it.GetConditions())
@@ -184,117 +200,51 @@ func (t *teller) ago(at time.Time) string {
 	return duration.HumanDuration(t.now.Sub(at))
 }
 
-func (t *teller) session(s *v1alpha1.Session, pending bool) {
-	t.title(0, "Spec")
-	switch {
-	case s.Spec.Target.ExistingPath != nil:
-		t.line(1, "Target", "existingPath "+string(s.Spec.Target.ExistingPath.Path))
-	case s.Spec.Target.PlainDir != nil:
-		t.line(1, "Target", "plainDir "+string(s.Spec.Target.PlainDir.Path))
-	}
-	words := make([]string, 0, len(s.Spec.Command))
-	for _, word := range s.Spec.Command {
-		if strings.ContainsAny(word, " \t\n\"'") || word == "" {
-			word = fmt.Sprintf("%q", word)
-		}
-		words = append(words, word)
-	}
-	command := []rune(strings.Join(words, " "))
-	if len(command) > maxCommand {
-		command = append(command[:maxCommand], '…')
-	}
-	t.line(1, "Command", string(command))
-	var names []string
-	for _, e := range s.Spec.Env {
-		name := e.Name
-		if e.ValueFrom != nil {
-			name += " (from " + string(e.ValueFrom.File) + ")"
-		}
-		names = append(names, name)
-	}
-	if len(names) > 0 {
-		t.line(1, "Environment", strings.Join(names, ", "))
-	}
-	t.line(1, "Desired State", string(s.Spec.DesiredState))
-	t.line(1, "Restart Policy", string(s.Spec.RestartPolicy))
-	if s.Spec.Suspend {
-		t.line(1, "Suspend", "true: nothing is started or ended")
-	}
-	if pending {
+// lines is the end of an output.
+func (t *teller) lines(depth int, title string, lines []string) {
+	if len(lines) == 0 {
 		return
 	}
-	status := s.Status
-	t.title(0, "Status")
-	t.line(1, "Observed Generation", fmt.Sprint(status.ObservedGeneration))
-	if w := status.Workspace; w != nil {
-		made := ""
-		if w.CreatedByController {
-			made = " (made by skc)"
-		}
-		t.line(1, "Workspace", w.Path+made)
-	}
-	if x := status.Tmux; x != nil {
-		t.line(1, "Tmux", fmt.Sprintf("session %s, pane %s, pid %d", x.SessionID, x.PaneID, x.PanePID))
-		t.line(1, "Tmux Server", fmt.Sprintf("pid %d at %s", x.ServerPID, x.Socket))
-		if x.StartedAt != nil {
-			t.line(1, "Started", fmt.Sprintf("%s, start %d of this session", t.since(x.StartedAt.Time), x.Attempt))
-		}
-	}
-	t.line(1, "Restarts", fmt.Sprintf("%d, %d in a row", status.Restarts.Total, status.Restarts.Consecutive))
-	if at := status.Restarts.NextAttemptAt; at != nil {
-		t.line(1, "Next Attempt", fmt.Sprintf("%s (in %s)", at.Format(time.RFC3339), duration.HumanDuration(max(0, at.Sub(t.now)))))
-	}
-	if x := status.Stopping; x != nil {
-		t.line(1, "Stopping", fmt.Sprintf("%s; killed at %s", x.Reason, x.Deadline.Format(time.RFC3339)))
-	}
-	if x := status.LastTermination; x != nil {
-		t.termination(x)
+	t.title(depth, title)
+	for _, line := range lines {
+		fmt.Fprintf(t.w, "%s%s\n", strings.Repeat("  ", depth+1), inertLine(line)) //nolint:errcheck // Flush tells
 	}
 }
 
-// maxCommand is how many characters of a command are shown.
-const maxCommand = 500
-
-func (t *teller) termination(x *v1alpha1.Termination) {
-	t.title(0, "Last Termination")
-	t.line(1, "Reason", x.Reason)
-	if x.Message != "" {
-		t.line(1, "Message", x.Message)
-	}
-	if x.ExitCode != nil {
-		t.line(1, "Exit Code", fmt.Sprint(*x.ExitCode))
-	}
-	if x.Signal != "" {
-		t.line(1, "Signal", x.Signal)
-	}
-	if x.OOMKilled {
-		t.line(1, "Out Of Memory", "true")
-	}
-	if x.RequestedBy != "" {
-		t.line(1, "Requested By", x.RequestedBy)
-	}
-	if x.Forced {
-		t.line(1, "Forced", "true: processes outlived the grace period and were killed")
-	}
-	if x.StartedAt != nil {
-		t.line(1, "Started", t.since(x.StartedAt.Time))
-	}
-	if x.FinishedAt != nil {
-		t.line(1, "Finished", t.since(x.FinishedAt.Time))
-	}
-	if len(x.LastLines) > 0 {
-		t.title(1, "Last Lines")
-		for _, line := range x.LastLines {
-			fmt.Fprintf(t.w, "    %s\n", inertLine(line)) //nolint:errcheck // Flush tells
+func (t *teller) checks(checks []v1alpha1.SafetyCheck) {
+	t.row(1, "CHECK", "OK", "FOUND", "WHAT HELPS")
+	for _, x := range checks {
+		ok := "no"
+		if x.OK {
+			ok = "yes"
 		}
+		t.row(1, x.Name, ok, x.Value, x.Fix)
 	}
+}
+
+// spec is the spec of a kind that has no words of its own, as YAML.
+func (t *teller) spec(o api.Object) error {
+	m, err := content(o)
+	if err != nil {
+		return err
+	}
+	text, err := yaml.Marshal(m["spec"])
+	if err != nil {
+		return err
+	}
+	t.lines(0, "Spec", strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"))
+	return nil
 }
 
 func (t *teller) conditions(conditions []metav1.Condition) {
 	t.title(0, "Conditions")
 	t.row(1, "TYPE", "STATUS", "SINCE", "REASON", "MESSAGE")
 	for _, c := range conditions {
-		t.row(1, c.Type, string(c.Status), t.ago(c.LastTransitionTime.Time), c.Reason, c.Message)
+		message, _, more := strings.Cut(c.Message, "\n")
+		if more {
+			message += " …"
+		}
+		t.row(1, c.Type, string(c.Status), t.ago(c.LastTransitionTime.Time), c.Reason, message)
 	}
 }
 

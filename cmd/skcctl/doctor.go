@@ -5,16 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"skc.dev/skc/api/v1alpha1"
@@ -72,7 +76,7 @@ func runDoctor(ctx context.Context, o *doctorOptions) error {
 	}
 	var all []finding
 	for _, check := range []func(context.Context, *cli, home.Home) []finding{
-		checkTmux, checkFolders, checkController, checkSources, checkState, checkServer, checkLimits,
+		checkTmux, checkGit, checkFolders, checkController, checkSources, checkState, checkServer, checkQuarantine, checkLimits,
 	} {
 		all = append(all, check(ctx, o.cli, h)...)
 	}
@@ -119,6 +123,25 @@ func checkTmux(ctx context.Context, _ *cli, _ home.Home) []finding {
 		return []finding{{levelFail, "tmux", version + " at " + path, "skc needs tmux 3.3 or newer"}}
 	}
 	return []finding{{levelOK, "tmux", version + " at " + path, ""}}
+}
+
+// checkGit looks for the git that worktrees are made with. Sessions in other
+// folders need none.
+func checkGit(ctx context.Context, _ *cli, _ home.Home) []finding {
+	path, err := exec.LookPath("git")
+	if err != nil {
+		return []finding{{levelWarn, "git", "there is no git in PATH, so no worktree can be made, looked at or given back", "install it: apt install git, or brew install git"}}
+	}
+	out, err := exec.CommandContext(ctx, path, "version").Output()
+	if err != nil {
+		return []finding{{levelWarn, "git", fmt.Sprintf("%s version: %v", path, err), "install it anew"}}
+	}
+	version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	var major, minor int
+	if _, err := fmt.Sscanf(strings.TrimPrefix(version, "git version "), "%d.%d", &major, &minor); err == nil && (major < 2 || major == 2 && minor < 36) {
+		return []finding{{levelWarn, "git", version + " at " + path, "worktrees need git 2.36 or newer"}}
+	}
+	return []finding{{levelOK, "git", version + " at " + path, ""}}
 }
 
 func checkFolders(_ context.Context, _ *cli, h home.Home) []finding {
@@ -264,6 +287,64 @@ func checkServer(ctx context.Context, _ *cli, h home.Home) []finding {
 	}
 	if len(all) == 0 {
 		all = append(all, finding{levelOK, "tmux server", fmt.Sprintf("answers, holds %d sessions", len(panes)), ""})
+	}
+	return all
+}
+
+// checkQuarantine tells how much is set aside, by file system: nothing is moved
+// from one to another, so each holds its own.
+func checkQuarantine(_ context.Context, _ *cli, h home.Home) []finding {
+	objects, err := store.Client{Dir: h.Objects()}.List(v1alpha1.KindQuarantine, "")
+	if err != nil {
+		return []finding{{levelWarn, "quarantine", "not all that is set aside is known: " + err.Error(), ""}}
+	}
+	type disk struct {
+		path   string // of one thing on it
+		things int
+		bytes  int64
+		known  bool // no size is missing
+	}
+	disks := map[uint64]*disk{}
+	for _, o := range objects {
+		q, ok := o.(*v1alpha1.Quarantine)
+		if !ok || q.Status.Path == "" || !holds(q) {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(q.Status.Path, &st); err != nil {
+			continue // said by the object's own conditions
+		}
+		d := disks[uint64(st.Dev)]
+		if d == nil {
+			d = &disk{path: q.Status.Path, known: true}
+			disks[uint64(st.Dev)] = d
+		}
+		d.things++
+		if x := q.Status.Size; x != nil {
+			d.bytes += x.Bytes
+		} else {
+			d.known = false
+		}
+	}
+	if len(disks) == 0 {
+		return []finding{{levelOK, "quarantine", "holds nothing", ""}}
+	}
+	var all []finding
+	for _, dev := range slices.Sorted(maps.Keys(disks)) {
+		d := disks[dev]
+		var fs unix.Statfs_t
+		f := finding{levelOK, "quarantine", fmt.Sprintf("%d things, %s, on the file system of %s", d.things, size(d.bytes), filepath.Dir(d.path)), ""}
+		if !d.known {
+			f.Message += " (not all of it is counted yet)"
+		}
+		if err := unix.Statfs(d.path, &fs); err == nil && fs.Blocks > 0 {
+			free := int64(fs.Bavail) * int64(fs.Bsize)
+			f.Message += fmt.Sprintf(", which has %s left", size(free))
+			if float64(fs.Bavail) < 0.05*float64(fs.Blocks) {
+				f.Level, f.Do = levelWarn, "nothing is purged before its deadline because of that; skcctl get quarantines --sort-by .status.size.bytes, and skcctl purge what is not wanted back"
+			}
+		}
+		all = append(all, f)
 	}
 	return all
 }

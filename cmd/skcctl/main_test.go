@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
@@ -30,6 +32,7 @@ import (
 	"skc.dev/skc/effects"
 	"skc.dev/skc/effects/events"
 	"skc.dev/skc/effects/files"
+	"skc.dev/skc/effects/git"
 )
 
 func TestMain(m *testing.M) {
@@ -89,8 +92,12 @@ func TestScript(t *testing.T) {
 
 // skcstate does what the controller does to the state, for the scripts:
 //
-//	skcstate sync               the objects of the spool, each with its source
-//	skcstate status NAME FILE   the status in the file; its generation is observed
+//	skcstate sync               the objects of the files, each with its source
+//	skcstate status [KIND/]NAME FILE   the status in the file; its generation is observed
+//	skcstate worktree NAME      makes the worktree of a session
+//	skcstate answer NAME WORD   waits until a Quarantine is to be restored or purged;
+//	                            WORD is Restored, Purged, or the reason of a refusal,
+//	                            whose end it waits for
 //	skcstate event NAME REASON MESSAGE
 //	skcstate hold               owns the home until it is ended
 //	skcstate held               waits until the home is owned
@@ -138,13 +145,13 @@ func skcstate(args []string) int {
 			if err != nil {
 				return err
 			}
-			var status v1alpha1.SessionStatus
-			if err := yaml.UnmarshalStrict(data, &status); err != nil {
-				return err
-			}
-			return c.status(ctx, args[1], status)
+			return c.statusOf(ctx, named(args[1]), data)
+		case "worktree":
+			return c.worktree(ctx, args[1])
+		case "answer":
+			return c.answer(ctx, named("quarantine/"+args[1]), args[2])
 		case "event":
-			o, err := c.Get(ctx, session(args[1]))
+			o, err := c.Get(ctx, named(args[1]))
 			if err != nil {
 				return err
 			}
@@ -182,26 +189,38 @@ func session(name string) api.Key {
 	return api.Key{Kind: v1alpha1.KindSession, Namespace: v1alpha1.DefaultNamespace, Name: name}
 }
 
-// sync makes the store hold what the spool defines.
-func (c *controllerStandIn) sync(ctx context.Context) error {
-	paths, err := sourceFiles(c.home.Spool, true)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+// named is the key of [KIND/]NAME.
+func named(word string) api.Key {
+	kind, name := v1alpha1.KindSession, word
+	if k, rest, ok := strings.Cut(word, "/"); ok {
+		kind, _ = kindNamed(k)
+		name = rest
 	}
+	return of(kind, v1alpha1.DefaultNamespace, name)
+}
+
+// sync makes the store hold what the files define.
+func (c *controllerStandIn) sync(ctx context.Context) error {
 	var there []api.Key
-	for _, path := range paths {
-		data, err := os.ReadFile(path)
-		if err != nil {
+	for _, root := range []string{c.home.Spool, c.home.Managed()} {
+		paths, err := sourceFiles(root, true)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		f, err := manifest.Parse(path, data)
-		if err != nil {
-			continue
-		}
-		for i, doc := range f.Docs {
-			there = append(there, api.KeyOf(doc.Object))
-			if err := c.Apply(ctx, store.Desired{Object: doc.Object, RawSpec: doc.RawSpec, Source: store.Source{Root: c.home.Spool, File: path, Document: i}}); err != nil {
+		for _, path := range paths {
+			data, err := os.ReadFile(path)
+			if err != nil {
 				return err
+			}
+			f, err := manifest.Parse(path, data)
+			if err != nil {
+				continue
+			}
+			for i, doc := range f.Docs {
+				there = append(there, api.KeyOf(doc.Object))
+				if err := c.Apply(ctx, store.Desired{Object: doc.Object, RawSpec: doc.RawSpec, Source: store.Source{Root: root, File: path, Document: i}}); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -217,6 +236,98 @@ func (c *controllerStandIn) sync(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// statusOf stores a status, as YAML, as that of the current generation.
+func (c *controllerStandIn) statusOf(ctx context.Context, key api.Key, status []byte) error {
+	before, err := c.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	m, err := content(before)
+	if err != nil {
+		return err
+	}
+	fields := map[string]any{}
+	if err := yaml.UnmarshalStrict(status, &fields); err != nil {
+		return err
+	}
+	fields["observedGeneration"] = before.GetGeneration()
+	m["status"] = fields
+	after := before.DeepCopyObject().(api.Object)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(m, after, true); err != nil {
+		return err
+	}
+	return c.Update(ctx, before, after)
+}
+
+// worktree makes the worktree that a session asks for.
+func (c *controllerStandIn) worktree(ctx context.Context, name string) error {
+	o, err := c.Get(ctx, session(name))
+	if err != nil {
+		return err
+	}
+	s := o.(*v1alpha1.Session)
+	g, err := git.New(git.Options{Files: &files.Layer{}, Clock: clock.RealClock{}})
+	if err != nil {
+		return err
+	}
+	want := s.Spec.Target.Worktree
+	w, err := g.EnsureWorktree(ctx, effects.WantWorktree{Repo: string(want.Repo), Branch: want.Branch, Path: string(want.Path), UID: string(s.UID)})
+	if err != nil {
+		return err
+	}
+	return c.status(ctx, name, v1alpha1.SessionStatus{Workspace: &v1alpha1.WorkspaceStatus{
+		Path: w.Path, Branch: w.Branch, Head: w.Head, CreatedByController: w.Ours,
+		Safety: []v1alpha1.SafetyCheck{{Name: git.CheckDirty, Value: "seen before", Fix: "look again"}},
+	}})
+}
+
+// answer does what a controller does about a request to restore or purge.
+func (c *controllerStandIn) answer(ctx context.Context, key api.Key, word string) error {
+	limit := time.After(20 * time.Second)
+	for refused := false; ; {
+		if err := c.sync(ctx); err != nil {
+			return err
+		}
+		o, err := c.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		q := o.(*v1alpha1.Quarantine)
+		if asked := q.Spec.Restore || q.Spec.Purge; asked == refused {
+			select {
+			case <-time.After(5 * time.Millisecond):
+			case <-limit:
+				return errors.New("nobody asked, or nobody took it back")
+			}
+			continue
+		}
+		switch word {
+		case v1alpha1.ReasonRestored:
+			to := q.Spec.Origin.Path
+			if q.Spec.RestoreTo != "" {
+				to = string(q.Spec.RestoreTo)
+			}
+			if err := os.MkdirAll(to, 0o700); err != nil {
+				return err
+			}
+		case v1alpha1.ReasonPurged:
+		default:
+			if refused {
+				return c.statusOf(ctx, key, []byte("{}"))
+			}
+			refused = true
+			if err := c.statusOf(ctx, key, fmt.Appendf(nil, `{conditions: [{type: Ready, status: "False", reason: %s, message: "that is why", lastTransitionTime: "2026-01-01T00:00:00Z"}]}`, word)); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := os.Remove(q.Annotations[v1alpha1.SourceFileAnnotation]); err != nil {
+			return err
+		}
+		return c.sync(ctx)
+	}
 }
 
 // status stores a status as that of the current generation.

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"skc.dev/skc/api"
+	"skc.dev/skc/api/v1alpha1"
+	"skc.dev/skc/controller/home"
+	"skc.dev/skc/effects"
+	"skc.dev/skc/effects/files"
+	"skc.dev/skc/effects/git"
+)
+
+// How long looks at workspaces may take: one check, all that a command looks
+// at, and how many at once. What is not seen by then is told from the status.
+const (
+	safetyCheckTime = 2 * time.Second
+	safetyTime      = 5 * time.Second
+	safetyAtOnce    = 4
+)
+
+// safety is whether a workspace can go without loss.
+type safety struct {
+	ours   bool // skc made the folder
+	live   bool // looked at now; else it is what the controller saw last
+	checks []v1alpha1.SafetyCheck
+}
+
+// red are the checks that are not OK. Commits that no remote has are no loss
+// when equal patches are upstream.
+func red(checks []v1alpha1.SafetyCheck) []v1alpha1.SafetyCheck {
+	var all []v1alpha1.SafetyCheck
+	upstream := false
+	for _, c := range checks {
+		upstream = upstream || c.Name == git.CheckUpstream && c.OK
+	}
+	for _, c := range checks {
+		if !c.OK && (c.Name != git.CheckUnpushed || !upstream) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// lookSafe looks at the workspaces of sessions, by their UID: at worktrees now,
+// as far as there is a git and time enough; of all else it tells the status.
+func (c *cli) lookSafe(ctx context.Context, sessions []*v1alpha1.Session) map[types.UID]safety {
+	all := map[types.UID]safety{}
+	var worktrees []*v1alpha1.Session
+	for _, s := range sessions {
+		w := s.Status.Workspace
+		if w == nil {
+			continue
+		}
+		all[s.UID] = safety{ours: w.CreatedByController, checks: w.Safety}
+		if s.Spec.Target.Worktree != nil {
+			worktrees = append(worktrees, s)
+		}
+	}
+	if len(worktrees) == 0 {
+		return all
+	}
+	g, err := git.New(git.Options{Files: &files.Layer{}, Clock: c.clock})
+	if err != nil {
+		c.note("%v; what is told of worktrees is what skcd saw last", err)
+		return all
+	}
+	ctx, cancel := context.WithTimeout(ctx, safetyTime)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, safetyAtOnce)
+	for _, s := range worktrees {
+		wg.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			if ctx.Err() != nil {
+				return
+			}
+			path := s.Status.Workspace.Path
+			uid, marked, err := g.Marked(ctx, path)
+			if err != nil {
+				return
+			}
+			seen := safety{ours: marked && uid == string(s.UID), live: true}
+			if seen.ours {
+				report, err := g.Safety(ctx, path, git.Limits{PerCheck: safetyCheckTime})
+				if err != nil {
+					return
+				}
+				for _, x := range report.Checks {
+					seen.checks = append(seen.checks, v1alpha1.SafetyCheck(x))
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all[s.UID] = seen
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+// foretell says, before sessions are deleted, what will become of the workspace
+// of each: where it is, whether it stays, for how long it is kept, how it comes
+// back, and what is in it that is nowhere else.
+func (c *cli) foretell(ctx context.Context, h home.Home, keys []api.Key) {
+	d := newDesired(h)
+	var sessions []*v1alpha1.Session
+	for _, key := range keys {
+		o, err := d.state.Get(key)
+		if err != nil {
+			if !errors.Is(err, effects.ErrNotFound) { // else nothing was made for it
+				c.note("%s: what becomes of its workspace is not known: %v", short(key), err)
+			}
+			continue
+		}
+		if s, ok := o.(*v1alpha1.Session); ok && s.Status.Workspace != nil && s.DeletionTimestamp == nil {
+			sessions = append(sessions, s)
+		}
+	}
+	seen := c.lookSafe(ctx, sessions)
+	for _, s := range sessions {
+		var b strings.Builder
+		writeFate(&b, s, seen[s.UID])
+		fmt.Fprint(c.err, inert(b.String())) //nolint:errcheck // as all that is said beside the result
+	}
+}
+
+// restoreLine is the command that brings a thing back.
+func restoreLine(ns, name string) string {
+	if ns == v1alpha1.DefaultNamespace {
+		return "skcctl restore " + name
+	}
+	return "skcctl restore " + name + " -n " + ns
+}
+
+// writeFate says what becomes of one workspace.
+func writeFate(w io.Writer, s *v1alpha1.Session, seen safety) {
+	path, name := s.Status.Workspace.Path, short(api.KeyOf(s))
+	say := func(format string, args ...any) {
+		fmt.Fprintf(w, "%s: %s\n", name, fmt.Sprintf(format, args...)) //nolint:errcheck // a buffer
+	}
+	what, empty := path, false
+	if b := s.Status.Workspace.Branch; s.Spec.Target.Worktree != nil {
+		what = "the worktree " + path
+		if b != "" {
+			what += " (branch " + b + ")"
+		}
+	}
+	if seen.ours && s.Spec.Target.PlainDir != nil {
+		names, err := os.ReadDir(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		empty = err == nil && len(names) == 0
+	}
+	switch {
+	case !seen.ours:
+		say("%s stays as it is: skc did not make it", what)
+	case s.Spec.Cleanup.Policy == v1alpha1.CleanupRetain:
+		say("%s stays where it is (cleanup.policy Retain), and is yours from then on", what)
+	case empty:
+		say("%s is removed: it is empty", what)
+	default:
+		kept := duration.HumanDuration(s.Spec.Cleanup.RetentionOrDefault())
+		say("%s will be set aside and kept for %s; %s brings it back", what, kept, restoreLine(s.Namespace, s.Name))
+		bad := red(seen.checks)
+		if len(bad) > 0 && !seen.live {
+			fmt.Fprintln(w, "  as skcd saw it last:") //nolint:errcheck // a buffer
+		}
+		for _, x := range bad {
+			fmt.Fprintf(w, "  %s: %s", x.Name, x.Value) //nolint:errcheck // a buffer
+			if x.Fix != "" {
+				fmt.Fprintf(w, " (%s)", x.Fix) //nolint:errcheck // a buffer
+			}
+			fmt.Fprintln(w) //nolint:errcheck // a buffer
+		}
+	}
+}
