@@ -240,6 +240,12 @@ const (
 	// ReasonUncertain: what is found does not say in one way how far a move came.
 	// Nothing is touched until somebody has looked.
 	ReasonUncertain = "Uncertain"
+	// ReasonPlanUnreadable: what is written about it cannot be read, or a newer skc
+	// wrote it. What it tells of is not touched.
+	ReasonPlanUnreadable = "PlanUnreadable"
+	// ReasonPlaceUnreachable: the folder in which it is kept is away; is its disk
+	// mounted?
+	ReasonPlaceUnreachable = "PlaceUnreachable"
 	// ReasonRefused: it cannot be moved; the message says why. It is where it was.
 	ReasonRefused = "Refused"
 	// ReasonPlaceTaken: something is where it should be given back to.

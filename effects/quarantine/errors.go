@@ -66,6 +66,20 @@ func (c Code) Is(target error) bool {
 		return c == NotFound
 	case effects.ErrExists:
 		return c == PlaceTaken
+	case effects.ErrMismatch:
+		return c == IdentityMismatch
+	case effects.ErrLost:
+		return c == Lost
+	case effects.ErrUncertain:
+		return c == Uncertain
+	case effects.ErrUnreadable:
+		return c == Damaged || c == NewerVersion
+	case effects.ErrRefused:
+		switch c {
+		case ReparsePoint, NotRegularFile, NotDirectory, QuarantineCollision, QuarantineDestinationRequired, CrossDevice, Mounted, OriginRefused:
+			return true
+		}
+		return false
 	case CrossDevice:
 		return c == CrossDevice || c == QuarantineDestinationRequired
 	}

@@ -45,6 +45,8 @@ type Details struct {
 	Head        string     `json:"head,omitempty"`
 	Reason      string     `json:"reason,omitempty"`
 	RequestedBy string     `json:"requestedBy,omitempty"`
+	// Definition is whatever the caller needs to know of the thing later.
+	Definition string `json:"definition,omitempty"`
 	// Retention is how long it is kept, in nanoseconds of observed time.
 	Retention time.Duration `json:"retention"`
 }
@@ -74,7 +76,9 @@ type Record struct {
 
 	State State `json:"state"`
 	// Place is where it is, or, in the midst of an attempt, where it is meant to go.
-	Place    Raw      `json:"place"`
+	Place Raw `json:"place"`
+	// From is where it was before the last attempt.
+	From     Raw      `json:"from"`
 	Identity Identity `json:"identity"`
 	Attempts int      `json:"attempts"`
 	Size     *Size    `json:"size,omitempty"` // nil while not counted
@@ -262,7 +266,7 @@ func (j *journal) begin(a *attempt, bad error) error {
 		return bad
 	}
 	j.open, j.last, j.Attempts, j.State, j.Identity = a, *a, a.Number, to, a.Identity
-	j.Place = a.To
+	j.Place, j.From = a.To, a.From
 	return nil
 }
 
