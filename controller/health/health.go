@@ -24,6 +24,9 @@ type Check func() error
 type Server struct {
 	Ready    map[string]Check
 	Gatherer prometheus.Gatherer
+	// Private answers, by the patterns of http.ServeMux, on the control socket
+	// only, and only to processes of this user: the kernel tells whose they are.
+	Private map[string]http.Handler
 }
 
 // Listen opens the control socket: a unix socket, open to its owner only. What
@@ -71,6 +74,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{}))
 	srv := &http.Server{Handler: local(mux), ReadHeaderTimeout: 5 * time.Second}
+	if _, unix := l.(*net.UnixListener); unix {
+		for pattern, h := range s.Private {
+			mux.Handle(pattern, private(h))
+		}
+		srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, peer{}, c)
+		}
+	}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
 	if err := srv.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -94,6 +105,38 @@ func local(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// peer is the key under which the context of a request on the control socket has
+// its connection.
+type peer struct{}
+
+// private refuses processes of another user, the superuser's too. The mode of
+// the socket keeps most of them out before; this holds when it was changed.
+func private(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, _ := r.Context().Value(peer{}).(*net.UnixConn)
+		if c == nil || !sameUser(c) {
+			http.Error(w, "only programs of the same user are served", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// sameUser says whether the process at the other end belongs to this user; one
+// of whom the kernel does not tell does not.
+func sameUser(c *net.UnixConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var uid uint32
+	var credErr error
+	if err := raw.Control(func(fd uintptr) { uid, credErr = peerUID(int(fd)) }); err != nil || credErr != nil { //nolint:gosec // a descriptor is an int
+		return false
+	}
+	return int(uid) == os.Geteuid()
 }
 
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {

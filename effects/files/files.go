@@ -95,7 +95,27 @@ func (l *Layer) Write(step fault.Point, path string, data []byte, how Durability
 }
 
 // WriteMode is Write with other permission bits, for files that are the user's.
-func (l *Layer) WriteMode(step fault.Point, path string, data []byte, how Durability, mode fs.FileMode) (err error) {
+func (l *Layer) WriteMode(step fault.Point, path string, data []byte, how Durability, mode fs.FileMode) error {
+	return l.write(step, path, data, how, func() (*os.File, error) { return createTemp(filepath.Dir(path), filepath.Base(path), mode) })
+}
+
+// WriteAs is Write by way of a temporary with the name temp, for files of a
+// protocol that says how those are called. One that is there is replaced; what a
+// killed write leaves is not found by SweepTemps.
+func (l *Layer) WriteAs(step fault.Point, path, temp string, data []byte, how Durability) error {
+	return l.write(step, path, data, how, func() (*os.File, error) {
+		name := filepath.Join(filepath.Dir(path), temp)
+		if err := call(); err != nil {
+			return nil, err
+		}
+		if err := syscall.Unlink(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	})
+}
+
+func (l *Layer) write(step fault.Point, path string, data []byte, how Durability, create func() (*os.File, error)) (err error) {
 	if err := l.begin(step); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
@@ -107,8 +127,8 @@ func (l *Layer) WriteMode(step fault.Point, path string, data []byte, how Durabi
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("write: %w", err)
 	}
-	dir, base := filepath.Dir(path), filepath.Base(path)
-	tmp, err := createTemp(dir, base, mode)
+	dir := filepath.Dir(path)
+	tmp, err := create()
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
