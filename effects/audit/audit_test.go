@@ -59,7 +59,13 @@ func open(t *testing.T, dir string, layer *files.Layer) *Log {
 
 func verify(t *testing.T, dir, chat string, r *lifecycle.Request) Report {
 	t.Helper()
-	report, err := Verify(filepath.Join(dir, FileName), key, chat, r)
+	var request []byte
+	if r != nil {
+		var err error
+		request, err = lifecycle.CanonicalRequest(*r)
+		must(t, err)
+	}
+	report, err := Verify(filepath.Join(dir, FileName), key, chat, request)
 	must(t, err)
 	return report
 }
@@ -225,9 +231,6 @@ func TestVerify(t *testing.T) {
 	}
 	if _, err := Verify(path, key[:31], "42", nil); !errors.Is(err, lifecycle.ErrInvalidAuditKey) {
 		t.Errorf("a short key: %v", err)
-	}
-	if _, err := Verify(path, key, "42", &lifecycle.Request{Target: lifecycle.PlainDir{Path: "\xff"}}); !errors.Is(err, lifecycle.ErrInvalidTarget) {
-		t.Errorf("a request without canonical bytes: %v", err)
 	}
 	if r, err := Verify(filepath.Join(dir, "none"), key, "42", nil); err != nil || r.Total+r.Malformed != 0 {
 		t.Errorf("no file: %+v, %v", r, err)

@@ -29,21 +29,17 @@ type Report struct {
 const maxLine = 64 << 10
 
 // Verify finds the rows of a chat in the file at path and, when request is not
-// nil, of those the ones that are about it: its type, target and options,
-// whatever ids it carries. The file holds neither; the references are made
-// again with the key. A file that is not there has no rows. The error matches
-// lifecycle.ErrInvalidAuditKey or lifecycle.ErrInvalidTarget.
-func Verify(path string, key []byte, chatID string, request *lifecycle.Request) (_ Report, err error) {
+// nil, of those the ones about a request with these canonical bytes, whatever
+// ids it carried. The file holds neither; the references are made again with
+// the key. A file that is not there has no rows. The error matches
+// lifecycle.ErrInvalidAuditKey.
+func Verify(path string, key []byte, chatID string, request []byte) (_ Report, err error) {
 	var want lifecycle.AuditRow
 	if want.ChatRef, err = lifecycle.AuditRef(key, lifecycle.DomainChat, chatID); err != nil {
 		return Report{}, err
 	}
 	if request != nil {
-		canonical, err := lifecycle.CanonicalRequest(*request)
-		if err != nil {
-			return Report{}, err
-		}
-		if want.RequestRef, err = lifecycle.AuditRef(key, lifecycle.DomainRequest, string(canonical)); err != nil {
+		if want.RequestRef, err = lifecycle.AuditRef(key, lifecycle.DomainRequest, string(request)); err != nil {
 			return Report{}, err
 		}
 	}
