@@ -102,6 +102,9 @@ func runDelete(ctx context.Context, o *deleteOptions) error {
 		return err
 	}
 	err = waitFor(ctx, o.cli, h, gone, isDeleted{}, o.timeout)
+	if ctx.Err() != nil {
+		return err
+	}
 	return errors.Join(err, o.tellKept(h, owners))
 }
 
@@ -119,7 +122,7 @@ func keepQuarantined(d *desired, keys []api.Key) error {
 		if _, err := d.state.Get(key); errors.Is(err, effects.ErrNotFound) && d.definedIn(key) == "" {
 			continue // there is none
 		}
-		return usagef("%s holds something that was set aside, and is not deleted: skcctl restore %s gives it back, skcctl purge %s removes it for good; else it goes at its deadline", short(key), key.Name, key.Name)
+		return conflictf("%s holds something that was set aside, and is not deleted: skcctl restore %s gives it back, skcctl purge %s removes it for good; else it goes at its deadline", short(key), key.Name, key.Name)
 	}
 	return nil
 }

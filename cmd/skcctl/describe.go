@@ -87,7 +87,7 @@ func runDescribe(ctx context.Context, o *describeOptions) error {
 			sessions = append(sessions, s)
 		}
 	}
-	safe := o.lookSafe(ctx, sessions)
+	safe := o.lookSafe(ctx, sessions, lookPatience)
 	for i, it := range items {
 		if i > 0 {
 			if err := o.printf("\n\n"); err != nil {

@@ -333,7 +333,7 @@ func checkQuarantine(_ context.Context, _ *cli, h home.Home) []finding {
 	for _, dev := range slices.Sorted(maps.Keys(disks)) {
 		d := disks[dev]
 		var fs unix.Statfs_t
-		f := finding{levelOK, "quarantine", fmt.Sprintf("%d things, %s, on the file system of %s", d.things, size(d.bytes), filepath.Dir(d.path)), ""}
+		f := finding{levelOK, "quarantine", fmt.Sprintf("%s in things set aside: %d, on the file system of %s", size(d.bytes), d.things, filepath.Dir(d.path)), ""}
 		if !d.known {
 			f.Message += " (not all of it is counted yet)"
 		}

@@ -95,6 +95,7 @@ func TestScript(t *testing.T) {
 //	skcstate sync               the objects of the files, each with its source
 //	skcstate status [KIND/]NAME FILE   the status in the file; its generation is observed
 //	skcstate worktree NAME      makes the worktree of a session
+//	skcstate gone NAME          waits until no file defines the session, and lets it go
 //	skcstate answer NAME WORD   waits until a Quarantine is to be restored or purged;
 //	                            WORD is Restored, Purged, or the reason of a refusal,
 //	                            whose end it waits for
@@ -148,6 +149,8 @@ func skcstate(args []string) int {
 			return c.statusOf(ctx, named(args[1]), data)
 		case "worktree":
 			return c.worktree(ctx, args[1])
+		case "gone":
+			return c.gone(ctx, args[1])
 		case "answer":
 			return c.answer(ctx, named("quarantine/"+args[1]), args[2])
 		case "event":
@@ -209,6 +212,9 @@ func (c *controllerStandIn) sync(ctx context.Context) error {
 		}
 		for _, path := range paths {
 			data, err := os.ReadFile(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
 			if err != nil {
 				return err
 			}
@@ -281,6 +287,23 @@ func (c *controllerStandIn) worktree(ctx context.Context, name string) error {
 		Path: w.Path, Branch: w.Branch, Head: w.Head, CreatedByController: w.Ours,
 		Safety: []v1alpha1.SafetyCheck{{Name: git.CheckDirty, Value: "seen before", Fix: "look again"}},
 	}})
+}
+
+// gone waits until no file defines the session, and lets it go.
+func (c *controllerStandIn) gone(ctx context.Context, name string) error {
+	for limit := time.After(20 * time.Second); ; {
+		if err := c.sync(ctx); err != nil {
+			return err
+		}
+		if _, err := c.Get(ctx, session(name)); errors.Is(err, effects.ErrNotFound) {
+			return nil
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-limit:
+			return errors.New("nobody deleted it")
+		}
+	}
 }
 
 // answer does what a controller does about a request to restore or purge.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -21,13 +22,14 @@ import (
 	"skc.dev/skc/effects/git"
 )
 
-// How long looks at workspaces may take: one check, all that a command looks
-// at, and how many at once. What is not seen by then is told from the status.
-const (
-	safetyCheckTime = 2 * time.Second
-	safetyTime      = 5 * time.Second
-	safetyAtOnce    = 4
-)
+// patience bounds looks at workspaces: one check, all that a command looks at,
+// and how many at once. What is not seen by then is told from the status.
+type patience struct {
+	check, all time.Duration
+	atOnce     int
+}
+
+var lookPatience = patience{2 * time.Second, 5 * time.Second, 4}
 
 // safety is whether a workspace can go without loss.
 type safety struct {
@@ -37,7 +39,7 @@ type safety struct {
 }
 
 // red are the checks that are not OK. Commits that no remote has are no loss
-// when equal patches are upstream.
+// when equal patches are upstream; that there is no upstream is none by itself.
 func red(checks []v1alpha1.SafetyCheck) []v1alpha1.SafetyCheck {
 	var all []v1alpha1.SafetyCheck
 	upstream := false
@@ -45,7 +47,7 @@ func red(checks []v1alpha1.SafetyCheck) []v1alpha1.SafetyCheck {
 		upstream = upstream || c.Name == git.CheckUpstream && c.OK
 	}
 	for _, c := range checks {
-		if !c.OK && (c.Name != git.CheckUnpushed || !upstream) {
+		if !c.OK && c.Name != git.CheckUpstream && (c.Name != git.CheckUnpushed || !upstream) {
 			all = append(all, c)
 		}
 	}
@@ -54,7 +56,7 @@ func red(checks []v1alpha1.SafetyCheck) []v1alpha1.SafetyCheck {
 
 // lookSafe looks at the workspaces of sessions, by their UID: at worktrees now,
 // as far as there is a git and time enough; of all else it tells the status.
-func (c *cli) lookSafe(ctx context.Context, sessions []*v1alpha1.Session) map[types.UID]safety {
+func (c *cli) lookSafe(ctx context.Context, sessions []*v1alpha1.Session, p patience) map[types.UID]safety {
 	all := map[types.UID]safety{}
 	var worktrees []*v1alpha1.Session
 	for _, s := range sessions {
@@ -75,11 +77,11 @@ func (c *cli) lookSafe(ctx context.Context, sessions []*v1alpha1.Session) map[ty
 		c.note("%v; what is told of worktrees is what skcd saw last", err)
 		return all
 	}
-	ctx, cancel := context.WithTimeout(ctx, safetyTime)
+	ctx, cancel := context.WithTimeout(ctx, p.all)
 	defer cancel()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	turns := make(chan struct{}, safetyAtOnce)
+	turns := make(chan struct{}, p.atOnce)
 	for _, s := range worktrees {
 		wg.Go(func() {
 			turns <- struct{}{}
@@ -94,7 +96,7 @@ func (c *cli) lookSafe(ctx context.Context, sessions []*v1alpha1.Session) map[ty
 			}
 			seen := safety{ours: marked && uid == string(s.UID), live: true}
 			if seen.ours {
-				report, err := g.Safety(ctx, path, git.Limits{PerCheck: safetyCheckTime})
+				report, err := g.Safety(ctx, path, git.Limits{PerCheck: p.check})
 				if err != nil {
 					return
 				}
@@ -107,8 +109,19 @@ func (c *cli) lookSafe(ctx context.Context, sessions []*v1alpha1.Session) map[ty
 			all[s.UID] = seen
 		})
 	}
-	wg.Wait()
-	return all
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done(): // gits that were begun end with it; one on a dead disk is not waited for
+		select {
+		case <-done:
+		case <-time.After(p.check):
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return maps.Clone(all)
 }
 
 // foretell says, before sessions are deleted, what will become of the workspace
@@ -129,7 +142,7 @@ func (c *cli) foretell(ctx context.Context, h home.Home, keys []api.Key) {
 			sessions = append(sessions, s)
 		}
 	}
-	seen := c.lookSafe(ctx, sessions)
+	seen := c.lookSafe(ctx, sessions, lookPatience)
 	for _, s := range sessions {
 		var b strings.Builder
 		writeFate(&b, s, seen[s.UID])
