@@ -105,7 +105,9 @@ func TestTheChecksSee(t *testing.T) {
 		}, `"another name" is`},
 		"a FIFO removed":      {func(_ string, th *thing, _ *repo) { must(os.Remove(filepath.Join(th.places[0], "fifo"))) }, `"fifo" is gone`},
 		"a name of odd bytes": {func(_ string, th *thing, _ *repo) { must(os.Remove(filepath.Join(th.places[0], "caf\xe9\nau lait"))) }, "au lait"},
-		"something added":     {func(_ string, th *thing, _ *repo) { must(os.WriteFile(filepath.Join(th.places[0], "added"), nil, 0o600)) }, `"added" has come to be`},
+		"something added": {func(_ string, th *thing, _ *repo) {
+			must(os.WriteFile(filepath.Join(th.places[0], "added"), nil, 0o600))
+		}, `"added" has come to be`},
 		"a temporary left": {func(_ string, th *thing, _ *repo) {
 			must(os.WriteFile(filepath.Join(th.places[0], ".x.tmp"), nil, 0o600))
 		}, "has come to be"},

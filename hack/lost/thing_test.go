@@ -27,6 +27,7 @@ type thing struct {
 	want   map[string]string // what lies below it, as describe tells
 	grows  map[string]grown  // files that only ever grow
 	makers []*maker
+	except string // a name in it that is not looked at
 	// git is the worktree's own folder of git, empty when it is none.
 	git   string
 	index string // what is staged
@@ -86,7 +87,7 @@ func (th *thing) capture(path string) error {
 	if !slices.Contains(th.places, path) {
 		th.places = append(th.places, path)
 	}
-	now, err := describe(path)
+	now, err := describe(path, th.except)
 	if err != nil {
 		return err
 	}
@@ -123,7 +124,7 @@ func (th *thing) compare(path string, midway bool) (wrong []string) {
 			made[name], least[name] = true, n
 		}
 	}
-	now, err := describe(path)
+	now, err := describe(path, th.except)
 	if err != nil {
 		return []string{fmt.Sprintf("%s: %v", th.name, err)}
 	}
@@ -244,8 +245,9 @@ func (th *thing) made(name string) bool {
 }
 
 // describe is everything below root, by path: kind, mode, inode, names, size,
-// time and content. It is made without the code under test.
-func describe(root string) (map[string]string, error) {
+// time and content, less the folder except in it. It is made without the code
+// under test.
+func describe(root, except string) (map[string]string, error) {
 	out := map[string]string{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) && path != root {
@@ -253,6 +255,9 @@ func describe(root string) (map[string]string, error) {
 		}
 		if err != nil {
 			return err
+		}
+		if except != "" && path == filepath.Join(root, except) {
+			return fs.SkipDir
 		}
 		fi, err := d.Info()
 		if errors.Is(err, fs.ErrNotExist) && path != root {
