@@ -11,13 +11,16 @@ import (
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
+	"skc.dev/skc/api/lifecycle"
+	"skc.dev/skc/controller/control"
 	"skc.dev/skc/controller/home"
 )
 
 // config is all that can be set, by a flag or by the same name in the config
-// file; a flag wins.
+// file; a flag wins. Lifecycle is in the file only.
 type config struct {
 	Spool          []string `json:"spool,omitempty"`
 	State          string   `json:"state,omitempty"`
@@ -36,6 +39,20 @@ type config struct {
 	MassHold    metav1.Duration `json:"massHold,omitzero"`
 	Rescan      metav1.Duration `json:"rescan,omitzero"`
 	TmuxTimeout metav1.Duration `json:"tmuxTimeout,omitzero"`
+
+	Lifecycle lifecycleConfig `json:"lifecycle,omitzero"`
+}
+
+// lifecycleConfig is about requests. Without a secret file no chat is served,
+// and nothing listens.
+type lifecycleConfig struct {
+	SecretFile   string          `json:"secretFile,omitempty"` // absolute, or below ~
+	PairedChat   string          `json:"pairedChat,omitempty"`
+	Profile      string          `json:"profile,omitempty"`
+	Address      string          `json:"address,omitempty"` // loopback
+	Retention    metav1.Duration `json:"retention,omitzero"`
+	CreateLimit  int             `json:"createLimit,omitempty"`
+	CreateWindow metav1.Duration `json:"createWindow,omitzero"`
 }
 
 func defaults() config {
@@ -44,6 +61,10 @@ func defaults() config {
 		Tmux: "tmux", Cgroups: "auto", Workers: 16,
 		Resync: d(5 * time.Minute), Settle: d(50 * time.Millisecond), PruneSettle: d(2 * time.Second),
 		MassHold: d(time.Minute), Rescan: d(time.Minute), TmuxTimeout: d(5 * time.Second),
+		Lifecycle: lifecycleConfig{
+			Profile: "skc", Address: "127.0.0.1:0", Retention: d(30 * 24 * time.Hour),
+			CreateLimit: lifecycle.CreateRateLimit.Max, CreateWindow: d(lifecycle.CreateRateLimit.Window),
+		},
 	}
 }
 
@@ -203,6 +224,31 @@ func (o *options) place(cwd string) error {
 	for _, d := range o.durations() {
 		if d.value.Duration <= 0 {
 			return fmt.Errorf("%s is %s, want more than 0", d.name, d.value.Duration)
+		}
+	}
+	return o.Lifecycle.check()
+}
+
+// check refuses what no request could be served with.
+func (l lifecycleConfig) check() error {
+	if p := l.SecretFile; p != "" && !filepath.IsAbs(p) && !strings.HasPrefix(p, "~/") {
+		return fmt.Errorf("lifecycle.secretFile is %q, want an absolute path", p)
+	}
+	if l.SecretFile == "" && l.PairedChat != "" {
+		return errors.New("lifecycle.pairedChat needs lifecycle.secretFile")
+	}
+	if err := control.CheckAddress(l.Address); err != nil {
+		return fmt.Errorf("lifecycle.address: %w", err)
+	}
+	if len(validation.IsDNS1123Label(l.Profile)) > 0 {
+		return fmt.Errorf("lifecycle.profile %q is no name", l.Profile)
+	}
+	if l.CreateLimit < 1 {
+		return fmt.Errorf("lifecycle.createLimit is %d, want at least 1", l.CreateLimit)
+	}
+	for name, d := range map[string]metav1.Duration{"retention": l.Retention, "createWindow": l.CreateWindow} {
+		if d.Duration <= 0 {
+			return fmt.Errorf("lifecycle.%s is %s, want more than 0", name, d.Duration)
 		}
 	}
 	return nil

@@ -44,6 +44,13 @@ func TestWrongUse(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("wrokers: 3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	lifecycle := func(line string) []string {
+		path := filepath.Join(t.TempDir(), "skcd.yaml")
+		if err := os.WriteFile(path, []byte("lifecycle:\n  "+line+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return []string{"--home", dir, "--config", path}
+	}
 	for name, tt := range map[string]struct {
 		args []string
 		want string
@@ -59,6 +66,15 @@ func TestWrongUse(t *testing.T) {
 		"cgroups":               {[]string{"--home", dir, "--cgroups", "maybe"}, "want auto or off"},
 		"workers":               {[]string{"--home", dir, "--workers", "0"}, "want at least 1"},
 		"resync":                {[]string{"--home", dir, "--resync", "0s"}, "want more than 0"},
+		"listening to all":      {lifecycle("address: 0.0.0.0:0"), "only a loopback address"},
+		"listening to a name":   {lifecycle("address: localhost:0"), "is not IP:PORT"},
+		"relative secret":       {lifecycle("secretFile: token"), "want an absolute path"},
+		"chat without a secret": {lifecycle(`pairedChat: "42"`), "needs lifecycle.secretFile"},
+		"profile":               {lifecycle("profile: A/B"), "is no name"},
+		"create limit":          {lifecycle("createLimit: -1"), "want at least 1"},
+		"create window":         {lifecycle("createWindow: 0s"), "want more than 0"},
+		"retention":             {lifecycle("retention: -1h"), "want more than 0"},
+		"unknown lifecycle key": {lifecycle("token: x"), `unknown field "token"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := parse(tt.args, noEnv, "/")
