@@ -292,6 +292,9 @@ type AgentSpec struct {
 	// Sessions have one conversation.
 	// +optional
 	ConversationID ConversationID `json:"conversationID,omitempty"`
+	// A conversation of the same agent: the first start begins a copy of it.
+	// +optional
+	ForkFrom ConversationID `json:"forkFrom,omitempty"`
 }
 
 // ConversationStatus is the conversation of a Session's agent. No other Session

@@ -134,6 +134,8 @@ func wanted(p *v1alpha1.AgentProfileSpec, s *v1alpha1.Session, newID func() stri
 	}
 	given := agent.ConversationID
 	switch {
+	case agent.ForkFrom != "" && len(p.Fork) == 0:
+		return nil, fmt.Errorf("profile %s cannot copy a conversation", agent.Profile)
 	case p.Conversation == nil && given != "":
 		return nil, fmt.Errorf("profile %s cannot resume a conversation", agent.Profile)
 	case p.Conversation == nil:
@@ -155,7 +157,12 @@ func commands(p *v1alpha1.AgentProfileSpec, agent *v1alpha1.AgentSpec, c *v1alph
 	if c != nil {
 		id = c.ID
 	}
-	if begin, err = p.Begin(agent, id); err != nil {
+	if agent.ForkFrom != "" {
+		begin, err = p.ForkArgv(agent, agent.ForkFrom, id)
+	} else {
+		begin, err = p.Begin(agent, id)
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	resume, err = p.ResumeArgv(agent, id)
