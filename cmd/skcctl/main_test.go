@@ -335,6 +335,13 @@ func (c *controllerStandIn) answer(ctx context.Context, key api.Key, word string
 			if err := os.MkdirAll(to, 0o700); err != nil {
 				return err
 			}
+			if x := q.Spec.Session; x != nil && x.Definition == "{}" {
+				text := fmt.Sprintf("apiVersion: skc.dev/v1alpha1\nkind: Session\nmetadata: {name: %s, annotations: {%s: %s}}\nspec: {target: {plainDir: {path: %s}}, command: [a]}\n",
+					x.Name, v1alpha1.RestoredFromAnnotation, q.Spec.Origin.Owner, to)
+				if err := os.WriteFile(filepath.Join(c.home.Managed(), "default", "session-"+x.Name+".yaml"), []byte(text), 0o600); err != nil {
+					return err
+				}
+			}
 		case v1alpha1.ReasonPurged:
 		default:
 			if refused {

@@ -100,7 +100,7 @@ func runRestore(ctx context.Context, o *restoreOptions) error {
 		}
 		return errors.Join(failed...)
 	}
-	back := &isRestored{asked: asked}
+	back := &isRestored{home: h, asked: asked}
 	err = waitFor(ctx, o.cli, h, keys, back, o.timeout)
 	if len(back.no) > 0 {
 		if e := o.takeBack(h, back.no, asked); e != nil {
@@ -118,8 +118,9 @@ func runRestore(ctx context.Context, o *restoreOptions) error {
 // request is one that was written, and the file as it was.
 type request struct {
 	old, next manifest.File
-	to        string // where the thing goes
-	session   string // that comes back with it, or ""
+	to        string  // where the thing goes
+	session   api.Key // that should come back with it; empty when none is known
+	owner     string  // that a session which came back names
 }
 
 // ask writes the request into the file that defines the Quarantine.
@@ -132,9 +133,9 @@ func (o *restoreOptions) ask(d *desired, key api.Key) (request, error) {
 	if !ok {
 		return request{}, fmt.Errorf("%s is nothing that was set aside", short(key))
 	}
-	r := request{old: old, to: q.Spec.Origin.Path}
+	r := request{old: old, to: q.Spec.Origin.Path, owner: q.Spec.Origin.Owner}
 	if s := q.Spec.Session; s != nil && s.Definition != "" {
-		r.session = short(of(v1alpha1.KindSession, s.Namespace, s.Name))
+		r.session = of(v1alpha1.KindSession, s.Namespace, s.Name)
 	}
 	next := old
 	edit := func(f func() (manifest.File, error)) {
@@ -216,27 +217,25 @@ func withdraw(d *desired, f manifest.File, i int) error {
 
 // isRestored waits until what was asked for is back, or is refused.
 type isRestored struct {
+	home  home.Home
 	asked map[api.Key]request
 	no    []api.Key // that were refused
 }
 
 func (u *isRestored) met(s sight) (bool, string) {
 	r := u.asked[s.key]
-	done := "restored to " + inertLine(r.to)
-	if r.session != "" {
-		done += "; " + r.session + " is back"
-	}
 	if s.object == nil {
 		if s.defined {
 			return false, s.absent()
 		}
 		_, err := os.Lstat(r.to)
-		return err == nil, done
+		return err == nil, u.back(r, "skcctl events "+short(s.key)+" tells why")
 	}
 	c := s.object.GetConditions()
-	switch ready := meta.FindStatusCondition(c, v1alpha1.Ready); {
-	case meta.IsStatusConditionTrue(c, v1alpha1.Restored):
-		return true, done
+	restored, ready := meta.FindStatusCondition(c, v1alpha1.Restored), meta.FindStatusCondition(c, v1alpha1.Ready)
+	switch {
+	case restored != nil && restored.Status == metav1.ConditionTrue:
+		return true, u.back(r, restored.Message)
 	case s.behind != "":
 		return false, s.behind
 	case ready == nil:
@@ -246,6 +245,19 @@ func (u *isRestored) met(s sight) (bool, string) {
 	}
 }
 
+// back says where the thing is, and whether its session came back with it.
+func (u *isRestored) back(r request, otherwise string) string {
+	text := "restored to " + r.to
+	if r.session.Name == "" {
+		return inertLine(text)
+	}
+	f, i, err := newDesired(u.home).locate(r.session)
+	if err == nil && f.Docs[i].Object.GetAnnotations()[v1alpha1.RestoredFromAnnotation] == r.owner {
+		return inertLine(text + "; " + short(r.session) + " is back")
+	}
+	return inertLine(text + "; " + short(r.session) + " did not come back: " + otherwise)
+}
+
 func (u *isRestored) refused(s sight) error {
 	if s.object == nil {
 		if s.defined {
@@ -253,12 +265,22 @@ func (u *isRestored) refused(s sight) error {
 		}
 		return fmt.Errorf("%s: %w, and nothing is at %s", short(s.key), errDeleted, u.asked[s.key].to)
 	}
-	ready := meta.FindStatusCondition(s.object.GetConditions(), v1alpha1.Ready)
-	if s.behind != "" || ready == nil || ready.Status != metav1.ConditionFalse {
+	if s.behind != "" {
 		return nil
 	}
-	u.no = append(u.no, s.key)
-	return notRestored{s.key, ready.Reason, ready.Message}
+	for _, name := range []string{v1alpha1.Restored, v1alpha1.Ready} {
+		c := meta.FindStatusCondition(s.object.GetConditions(), name)
+		if c == nil || c.Status != metav1.ConditionFalse {
+			continue
+		}
+		switch c.Reason {
+		case v1alpha1.ReasonNotAsked, v1alpha1.ReasonRestored, v1alpha1.ReasonMoving: // on the way
+		default:
+			u.no = append(u.no, s.key)
+			return notRestored{s.key, c.Reason, c.Message}
+		}
+	}
+	return nil
 }
 
 // notRestored is a refusal of the controller.
