@@ -12,6 +12,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+
+	"skc.dev/skc/api"
 )
 
 // An API server takes every definition: it is structural and its rules are
@@ -109,28 +111,29 @@ func TestSamples(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no samples (%v)", err)
 	}
-	names := map[string]string{}
+	names := map[api.Key]string{}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
-		}
-		const modeline = "# yaml-language-server: $schema=../schema/session.json\n"
-		if !strings.HasPrefix(string(data), modeline) {
-			t.Errorf("%s does not begin with %s", file, modeline)
 		}
 		docs, err := Decode(file, data)
 		if err != nil || len(docs) == 0 {
 			t.Errorf("%d documents, %v", len(docs), err)
 		}
 		for _, d := range docs {
-			if other := names[d.Object.GetName()]; other != "" {
-				t.Errorf("%s: %s is in %s too", file, d.Object.GetName(), other)
+			key := api.KeyOf(d.Object)
+			if other := names[key]; other != "" {
+				t.Errorf("%s: %s is in %s too", file, key, other)
 			}
-			names[d.Object.GetName()] = file
-			target := d.Object.(*Session).Spec.Target
-			if p := target.PlainDir; p != nil && !strings.HasPrefix(string(p.Path), "/tmp/skc-demo/") {
-				t.Errorf("%s: a sample makes folders in /tmp/skc-demo only", file)
+			names[key] = file
+			if modeline := "# yaml-language-server: $schema=../schema/" + strings.ToLower(key.Kind) + ".json\n"; !strings.HasPrefix(string(data), modeline) {
+				t.Errorf("%s does not begin with %s", file, modeline)
+			}
+			if s, ok := d.Object.(*Session); ok {
+				if p := s.Spec.Target.PlainDir; p != nil && !strings.HasPrefix(string(p.Path), "/tmp/skc-demo/") {
+					t.Errorf("%s: a sample makes folders in /tmp/skc-demo only", file)
+				}
 			}
 		}
 	}
