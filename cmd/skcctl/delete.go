@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"skc.dev/skc/api"
 	"skc.dev/skc/api/v1alpha1"
@@ -165,7 +166,7 @@ func (o *deleteOptions) tellKept(h home.Home, owners map[string]bool) error {
 	failed := []error{err}
 	for _, x := range all {
 		q, ok := x.(*v1alpha1.Quarantine)
-		if !ok || q.Spec.Session == nil || !owners[q.Spec.Session.UID] || !holds(q) {
+		if !ok || q.Spec.Session == nil || !owners[q.Spec.Session.UID] || !meta.IsStatusConditionTrue(q.Status.Conditions, v1alpha1.SetAside) {
 			continue
 		}
 		until := ""

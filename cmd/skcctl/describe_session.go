@@ -68,7 +68,7 @@ func (t *teller) session(s *v1alpha1.Session, pending bool) {
 		}
 		t.line(1, "Workspace", w.Path+made)
 		for _, x := range []struct{ title, text string }{
-			{"Repository", w.Repo}, {"Branch", w.Branch}, {"Head", w.Head}, {"Identity", string(w.Identity)},
+			{"Repository", w.Repo}, {"Branch", w.Branch}, {"Head", w.Head}, {"Identity", string(w.Identity)}, {"Goes Into Quarantine As", w.Quarantine},
 		} {
 			if x.text != "" {
 				t.line(1, x.title, x.text)

@@ -256,3 +256,17 @@ func standIn(ctx context.Context, c *controllerStandIn, reasons <-chan string) e
 	}
 	return nil
 }
+
+func TestItself(t *testing.T) {
+	s := &v1alpha1.Session{Status: v1alpha1.SessionStatus{Tmux: &v1alpha1.TmuxStatus{PanePID: 47}}}
+	for value, want := range map[string]bool{
+		"sleep (pid 47)": true, "sleep (pid 147)": false, "sleep (pid 470)": false, "sh (pid 9), sleep (pid 47)": false, "sleep (pid 47), and 2 more": false, "none": false,
+	} {
+		if got := itself(s, v1alpha1.SafetyCheck{Name: git.CheckWorkingIn, Value: value}); got != want {
+			t.Errorf("%q: %v, want %v", value, got, want)
+		}
+	}
+	if itself(s, v1alpha1.SafetyCheck{Name: git.CheckDirty, Value: "x (pid 47)"}) || itself(&v1alpha1.Session{}, v1alpha1.SafetyCheck{Name: git.CheckWorkingIn, Value: "x (pid 0)"}) {
+		t.Error("something else is taken for the program")
+	}
+}

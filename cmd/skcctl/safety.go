@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -94,7 +95,7 @@ func (c *cli) lookSafe(ctx context.Context, sessions []*v1alpha1.Session, p pati
 			if err != nil {
 				return
 			}
-			seen := safety{ours: marked && uid == string(s.UID), live: true}
+			seen := safety{ours: marked && uid == string(s.UID) && s.Status.Workspace.CreatedByController, live: true}
 			if seen.ours {
 				report, err := g.Safety(ctx, path, git.Limits{PerCheck: p.check})
 				if err != nil {
@@ -150,6 +151,14 @@ func (c *cli) foretell(ctx context.Context, h home.Home, keys []api.Key) {
 	}
 }
 
+// itself tells whether nothing but the session's program is in the way, which
+// ends with the session.
+func itself(s *v1alpha1.Session, x v1alpha1.SafetyCheck) bool {
+	t := s.Status.Tmux
+	return t != nil && (x.Name == git.CheckOpenFiles || x.Name == git.CheckWorkingIn) &&
+		strings.HasSuffix(x.Value, fmt.Sprintf(" (pid %d)", t.PanePID)) && strings.Count(x.Value, " (pid ") == 1
+}
+
 // restoreLine is the command that brings a thing back.
 func restoreLine(ns, name string) string {
 	if ns == v1alpha1.DefaultNamespace {
@@ -171,11 +180,11 @@ func writeFate(w io.Writer, s *v1alpha1.Session, seen safety) {
 			what += " (branch " + b + ")"
 		}
 	}
-	if seen.ours && s.Spec.Target.PlainDir != nil {
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if seen.ours && s.Spec.Target.Worktree == nil {
 		names, err := os.ReadDir(path)
-		if errors.Is(err, os.ErrNotExist) {
-			return
-		}
 		empty = err == nil && len(names) == 0
 	}
 	switch {
@@ -188,7 +197,7 @@ func writeFate(w io.Writer, s *v1alpha1.Session, seen safety) {
 	default:
 		kept := duration.HumanDuration(s.Spec.Cleanup.RetentionOrDefault())
 		say("%s will be set aside and kept for %s; %s brings it back", what, kept, restoreLine(s.Namespace, s.Name))
-		bad := red(seen.checks)
+		bad := slices.DeleteFunc(red(seen.checks), func(x v1alpha1.SafetyCheck) bool { return itself(s, x) })
 		if len(bad) > 0 && !seen.live {
 			fmt.Fprintln(w, "  as skcd saw it last:") //nolint:errcheck // a buffer
 		}

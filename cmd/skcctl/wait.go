@@ -207,6 +207,9 @@ func (isDeleted) met(s sight) (bool, string) {
 	case s.object.GetDeletionTimestamp() == nil:
 		return false, "not deleted yet"
 	}
+	if c := meta.FindStatusCondition(s.object.GetConditions(), v1alpha1.WorkspaceReady); c != nil && c.Reason == v1alpha1.ReasonSettingAside {
+		return false, "ending: " + c.Message
+	}
 	return false, "ending"
 }
 
