@@ -37,6 +37,9 @@ type kind struct {
 	death string
 	// restarts are those that the status counts.
 	restarts int64
+	// agent is an agent instead of a command: its conversation is minted, and what
+	// resumes it is the version resumed.
+	agent bool
 	// alone has no second session beside it; bare is a program that leaves no
 	// process behind, so that its end and the next start come in one pass.
 	alone, bare bool
@@ -60,6 +63,8 @@ var kinds = []*kind{
 	{name: "delete-named", have: running, change: (*trial).takeNamed, want: gone, starts: []string{"v1"}},
 	{name: "restart", have: running, change: (*trial).shoot, want: running, starts: []string{"v1", "v1"}, death: "SIGKILL", restarts: 1},
 	{name: "restart-bare", have: running, change: (*trial).shoot, want: running, starts: []string{"v1", "v1"}, death: "SIGKILL", restarts: 1, bare: true},
+	{name: "create-agent", change: (*trial).apply, want: running, starts: []string{"v1"}, agent: true, alone: true},
+	{name: "resume-agent", have: running, change: (*trial).shoot, want: running, starts: []string{"v1", "resumed"}, death: "SIGKILL", restarts: 1, agent: true, alone: true},
 	// These come by the steps that none of the others has.
 	{name: "mistake", change: (*trial).mistake, want: failed},
 	{name: "confirm", have: running, change: (*trial).confirm, want: gone, starts: []string{"v1"}, alone: true},
@@ -82,7 +87,7 @@ func (t *trial) spec(name, version, state string) string {
 	if !t.kind.bare {
 		script = child + script
 	}
-	return fmt.Sprintf(`apiVersion: skc.dev/v1alpha1
+	text := fmt.Sprintf(`apiVersion: skc.dev/v1alpha1
 kind: Session
 metadata: {name: %s}
 spec:
@@ -91,6 +96,19 @@ spec:
   desiredState: %s
   stop: {gracePeriod: 200ms}
 `, name, target, script, version, state)
+	if t.kind.agent {
+		command := fmt.Sprintf("[sh, -c, %q, %s]", script, version)
+		text = strings.Replace(text, "command: "+command, "agent: {profile: bot}", 1) + fmt.Sprintf(`---
+apiVersion: skc.dev/v1alpha1
+kind: AgentProfile
+metadata: {name: bot}
+spec:
+  command: %s, "{conversationID}"]
+  conversation: {mint: {}}
+  resume: [sh, -c, %q, resumed, "{conversationID}"]
+`, strings.TrimSuffix(command, "]"), script)
+	}
+	return text
 }
 
 // say makes the spool say the text of the subject, as a file or by command.
