@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -298,11 +299,10 @@ func accepted(q *v1alpha1.Quarantine) bool {
 // set aside stays.
 func (r *Reconciler) setKept(q *v1alpha1.Quarantine, k effects.Kept, note string) {
 	message := fmt.Sprintf("it lies at %q", k.Place)
-	if note != "" {
-		message += "; " + note
-	} else if c := meta.FindStatusCondition(q.Status.Conditions, v1alpha1.SetAside); c != nil && c.Reason == v1alpha1.ReasonKept &&
-		len(c.Message) > len(message) && c.Message[:len(message)] == message {
+	if c := meta.FindStatusCondition(q.Status.Conditions, v1alpha1.SetAside); c != nil && c.Reason == v1alpha1.ReasonKept && strings.HasPrefix(c.Message, message+"; ") {
 		message = c.Message
+	} else if note != "" {
+		message += "; " + note
 	}
 	r.set(q, v1alpha1.SetAside, metav1.ConditionTrue, v1alpha1.ReasonKept, message)
 }
@@ -334,17 +334,33 @@ func (r *Reconciler) ensureRegistered(ctx context.Context, q *v1alpha1.Quarantin
 
 // ensureSize counts what is kept, once. A count that failed is made again later.
 func (r *Reconciler) ensureSize(q *v1alpha1.Quarantine, k effects.Kept) {
-	key, uid := api.KeyOf(q), string(q.UID)
-	err, ended, _ := r.Sizer.Ended(key)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if ended && err != nil {
-		if r.sized == nil {
-			r.sized = map[string]time.Duration{}
-		}
-		r.sized[uid] = k.Elapsed
+	key := api.KeyOf(q)
+	if err, ended, _ := r.Sizer.Ended(key); ended && err != nil {
+		r.noteFailure(&r.unsized, q, k)
 	}
-	if last, failed := r.sized[uid]; k.Size == nil && (!failed || k.Elapsed-last >= recheck) {
+	if wait, _ := r.failedLately(&r.unsized, q, k); k.Size == nil && wait <= 0 {
 		r.Sizer.Begin(key)
 	}
+}
+
+// noteFailure notes when work beside the passes failed, by observed time.
+func (r *Reconciler) noteFailure(in *map[string]time.Duration, q *v1alpha1.Quarantine, k effects.Kept) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if *in == nil {
+		*in = map[string]time.Duration{}
+	}
+	(*in)[string(q.UID)] = k.Elapsed
+}
+
+// failedLately tells whether it failed before, and how long it is not to be tried
+// again.
+func (r *Reconciler) failedLately(in *map[string]time.Duration, q *v1alpha1.Quarantine, k effects.Kept) (wait time.Duration, before bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, before := (*in)[string(q.UID)]
+	if !before {
+		return 0, false
+	}
+	return at + recheck - k.Elapsed, true
 }

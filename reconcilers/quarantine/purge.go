@@ -22,24 +22,28 @@ func (r *Reconciler) ensurePurged(ctx context.Context, q *v1alpha1.Quarantine, k
 	key := api.KeyOf(q)
 	r.Sizer.Stop(key)
 	failed, ended, running := r.Purger.Ended(key)
-	if running || !ended || failed == nil || errors.Is(failed, context.Canceled) {
+	if ended && failed != nil && !errors.Is(failed, context.Canceled) {
+		r.noteFailure(&r.unpurged, q, k)
+		status, reason, _ := obstacle(failed)
+		if reason == v1alpha1.ReasonMoving {
+			status, reason = metav1.ConditionFalse, v1alpha1.ReasonPurging
+		}
+		message := "it could not be removed for good"
+		if k.State == effects.KeptRemoving {
+			message = "it could not be removed to the end"
+		}
+		r.set(q, v1alpha1.SetAside, status, reason, said(message, failed))
+		return controller.Result{RequeueAfter: recheck}, nil
+	}
+	wait, before := r.failedLately(&r.unpurged, q, k)
+	if wait > 0 && !running {
+		return controller.Result{RequeueAfter: wait}, nil
+	}
+	if !before { // else the condition says what was in the way, until that is over
 		r.set(q, v1alpha1.SetAside, metav1.ConditionFalse, v1alpha1.ReasonPurging, "it is being removed for good")
-		r.Purger.Begin(key)
-		return controller.Result{}, nil // there is a pass when it has ended
 	}
-	status, reason, next := obstacle(failed)
-	if reason == v1alpha1.ReasonMoving {
-		status, reason = metav1.ConditionFalse, v1alpha1.ReasonPurging
-	}
-	message := "it could not be removed for good"
-	if k.State == effects.KeptRemoving {
-		message = "it could not be removed to the end"
-	}
-	r.set(q, v1alpha1.SetAside, status, reason, said(message, failed))
-	if next == 0 {
-		return controller.Result{}, fmt.Errorf("purge %s: %w", key, failed)
-	}
-	return controller.Result{RequeueAfter: next}, nil
+	r.Purger.Begin(key)
+	return controller.Result{}, nil // there is a pass when it has ended
 }
 
 // purged ends a Quarantine whose thing is no more. git forgets the worktree and

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -50,10 +51,11 @@ type Reconciler struct {
 	Grace time.Duration
 
 	mu    sync.Mutex
-	grace map[string]grace         // by UID
-	tries map[string]int           // by UID: how often git failed in a row
-	sized map[string]time.Duration // by UID: the observed time of a count that failed
-	told  map[string]bool          // what was found and can be no object
+	grace map[string]grace // by UID
+	tries map[string]int   // by UID: how often git failed in a row
+	// When work beside the passes failed, by UID, in observed time.
+	unsized, unpurged map[string]time.Duration
+	told              map[string]bool // what was found and can be no object
 }
 
 // A recheck is made of what only a hand can change, since no change is heard.
@@ -129,7 +131,7 @@ func (r *Reconciler) converge(ctx context.Context, q *v1alpha1.Quarantine) (cont
 		r.set(q, v1alpha1.SetAside, metav1.ConditionUnknown, v1alpha1.ReasonPlanUnreadable, said("where it lies is not known now", err))
 		return controller.Result{}, fmt.Errorf("read the plan of %s: %w", api.KeyOf(q), err)
 	}
-	if err := r.followPlan(ctx, q, k); err != nil {
+	if other, err := r.followPlan(ctx, q, k); other || err != nil {
 		return controller.Result{}, err
 	}
 	r.describe(q, k)
@@ -146,27 +148,32 @@ func (r *Reconciler) converge(ctx context.Context, q *v1alpha1.Quarantine) (cont
 }
 
 // followPlan takes from the plan what the definition may not say otherwise: what
-// was set aside, and whose it was.
-func (r *Reconciler) followPlan(ctx context.Context, q *v1alpha1.Quarantine, k effects.Kept) error {
-	spec, err := planned(k)
+// was set aside, and whose it was. other is true when the definition is of
+// something else, as one is that was made when the plan could not be read; then
+// it is written anew, but for what is for people to change.
+func (r *Reconciler) followPlan(ctx context.Context, q *v1alpha1.Quarantine, k effects.Kept) (other bool, err error) {
+	was, err := planned(k)
 	if err != nil {
-		return nil //nolint:nilerr // of an earlier skc, or damaged: the object has it still
+		return false, nil //nolint:nilerr // the plan does not say: the object has it still
 	}
-	if q.Spec.Origin.Path != spec.Origin.Path { // it was made when the plan could not be read
-		raw := map[string]any{}
-		if err := json.Unmarshal([]byte(k.Definition), &raw); err != nil {
-			return fmt.Errorf("plan of %s: %w", api.KeyOf(q), err)
+	if q.Spec.Origin.Path == was.Origin.Path {
+		q.Spec.Origin, q.Spec.Session, q.Spec.Reason = was.Origin, was.Session, was.Reason
+		return false, nil
+	}
+	return true, r.Definitions.Edit(ctx, api.KeyOf(q), func(spec map[string]any) error {
+		mine := map[string]any{}
+		if err := json.Unmarshal([]byte(k.Definition), &mine); err != nil {
+			return err
 		}
-		return r.Definitions.Edit(ctx, api.KeyOf(q), func(spec map[string]any) error {
-			clear(spec)
-			for k, v := range raw {
-				spec[k] = v
+		for _, field := range []string{"retention", "restore", "restoreTo", "purge"} {
+			if v, ok := spec[field]; ok {
+				mine[field] = v
 			}
-			return nil
-		})
-	}
-	q.Spec.Origin, q.Spec.Session, q.Spec.Reason = spec.Origin, spec.Session, spec.Reason
-	return nil
+		}
+		clear(spec)
+		maps.Copy(spec, mine)
+		return nil
+	})
 }
 
 // planned is the spec at the time at which the thing was set aside.
@@ -309,7 +316,8 @@ func (r *Reconciler) forget(uid string) {
 	defer r.mu.Unlock()
 	delete(r.grace, uid)
 	delete(r.tries, uid)
-	delete(r.sized, uid)
+	delete(r.unsized, uid)
+	delete(r.unpurged, uid)
 }
 
 // failedBefore counts a failure of git, and tells whether it failed too often to
