@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 
 	"skc.dev/skc/api"
 	"skc.dev/skc/api/v1alpha1"
@@ -143,5 +144,61 @@ func TestWithTheStore(t *testing.T) {
 	}
 	if bytes.Equal([]byte(old), []byte(uid)) {
 		t.Error("two objects with one uid")
+	}
+}
+
+// An object of a kind without namespaces lives as others do: read, changed,
+// known by its file's new name, refused with a namespace, and gone with its file,
+// also over a restart.
+func TestClusterScopeWithTheStore(t *testing.T) {
+	w := newWorld(t)
+	key := api.Key{Kind: v1alpha1.KindAgentProfile, Name: "s1"} // a session has that name too
+	profile := func(command, more string) string {
+		return "apiVersion: skc.dev/v1alpha1\nkind: AgentProfile\nmetadata: {name: s1" + more + "}\nspec: {command: [" + command + "]}\n"
+	}
+	var st *store.Store
+	open := func() {
+		var err error
+		st, err = store.Open(t.Context(), store.Options{
+			Dir: filepath.Join(w.dir, "objects"), Files: w.layer, Clock: w.clock, Log: logr.Discard(),
+		})
+		must(t, err)
+		w.options.Sink = st
+	}
+	check := func(why string, generation int64, reason string, uid types.UID) types.UID {
+		t.Helper()
+		o, err := st.Get(t.Context(), key)
+		must(t, err)
+		c := meta.FindStatusCondition(o.GetConditions(), v1alpha1.SourceAccepted)
+		if o.GetGeneration() != generation || c == nil || c.Reason != reason || uid != "" && o.GetUID() != uid {
+			t.Errorf("%s: generation %d, uid %s, %+v; want %d, %s, %s", why, o.GetGeneration(), o.GetUID(), c, generation, uid, reason)
+		}
+		return o.GetUID()
+	}
+	open()
+	w.put("a.yaml", profile("bot", "")+"---\n"+session("s1", "1"))
+	w.clock.Step(time.Hour)
+	w.start()
+	uid := check("new", 1, v1alpha1.ReasonAccepted, "")
+	w.put("a.yaml", profile("bot, --new", "")+"---\n"+session("s1", "1"))
+	w.pass(time.Second)
+	check("changed", 2, v1alpha1.ReasonAccepted, uid)
+	w.move("a.yaml", "b.yaml")
+	w.pass(3 * time.Second)
+	check("renamed", 2, v1alpha1.ReasonAccepted, uid)
+	w.put("b.yaml", profile("bot", ", namespace: default"))
+	w.pass(3 * time.Second)
+	check("with a namespace", 2, v1alpha1.ReasonInvalidSpec, uid)
+	w.put("b.yaml", profile("bot", ""))
+	w.pass(3 * time.Second)
+	check("without", 3, v1alpha1.ReasonAccepted, uid)
+	w.stop()
+	open()
+	w.start()
+	check("after a restart", 3, v1alpha1.ReasonAccepted, uid)
+	w.remove("b.yaml")
+	w.pass(3 * time.Second)
+	if _, err := st.Get(t.Context(), key); !errors.Is(err, effects.ErrNotFound) {
+		t.Errorf("after its file is gone: %v", err)
 	}
 }
