@@ -113,6 +113,7 @@ func (r *Reconciler) command(ctx context.Context, s *v1alpha1.Session, env []str
 	resumes := want.Source != v1alpha1.ConversationMinted || want.Begun
 	if mint := p.Conversation.Mint; resumes && want.Source == v1alpha1.ConversationMinted && mint != nil && mint.Record != nil {
 		if resumes, err = r.Conversations.Recorded(mint.Record, want.ID, CaptureTarget{Env: env}); err != nil {
+			set(s, v1alpha1.SessionRunning, metav1.ConditionFalse, v1alpha1.ReasonStartFailed, "whether the conversation began is not known: "+err.Error())
 			return nil, nil, none, fmt.Errorf("learn whether conversation %s of %s began: %w", want.ID, api.KeyOf(s), err)
 		}
 	}
