@@ -43,6 +43,7 @@ var measures = []measure{
 	{"startup", startUp},
 	{"idle", idle},
 	{"launcher", launcherCost},
+	{"worktrees", worktrees},
 }
 
 func main() {

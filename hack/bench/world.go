@@ -111,8 +111,13 @@ func (w *world) metric(name string) (float64, error) {
 
 // file is the text of one Session.
 func (w *world) file(name, command, more string) string {
-	return fmt.Sprintf("apiVersion: skc.dev/v1alpha1\nkind: Session\nmetadata: {name: %s}\nspec:\n  target: {existingPath: {path: %s}}\n  command: %s\n  restartPolicy: Always\n  terminal: {columns: 200, rows: 50}\n%s",
-		name, filepath.Join(w.dir, "work"), command, more)
+	return w.fileAt(name, fmt.Sprintf("existingPath: {path: %s}", filepath.Join(w.dir, "work")), command, more)
+}
+
+// fileAt is the text of one Session with that target.
+func (w *world) fileAt(name, target, command, more string) string {
+	return fmt.Sprintf("apiVersion: skc.dev/v1alpha1\nkind: Session\nmetadata: {name: %s}\nspec:\n  target: {%s}\n  command: %s\n  restartPolicy: Always\n  terminal: {columns: 200, rows: 50}\n%s",
+		name, target, command, more)
 }
 
 // drop renames a file into the spool, as editors and git do.
