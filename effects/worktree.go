@@ -67,6 +67,9 @@ type WantWorkspace struct {
 	// From is a UID that a worktree there may carry, which came back from
 	// quarantine: it is taken over. Empty: none is.
 	From string
+	// Find asks for the one of UID that is there, whole or not, and makes none:
+	// effects.ErrNotFound when there is none.
+	Find bool
 }
 
 // Workspace is a worktree that a Session uses.

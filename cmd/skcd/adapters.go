@@ -12,6 +12,8 @@ import (
 	"skc.dev/skc/api"
 	"skc.dev/skc/api/v1alpha1"
 	"skc.dev/skc/controller"
+	"skc.dev/skc/controller/managed"
+	"skc.dev/skc/controller/store"
 	"skc.dev/skc/effects"
 	"skc.dev/skc/effects/files"
 	"skc.dev/skc/effects/launch"
@@ -131,6 +133,17 @@ type probes struct{ *probe.Prober }
 func (p probes) Ensure(key api.Key, id effects.LaunchID, spec *v1alpha1.Readiness, t session.ProbeTarget) session.ProbeResult {
 	r := p.Prober.Ensure(key, id, spec, probe.Target{Dir: t.Dir, Env: t.Env, Screen: t.Screen})
 	return session.ProbeResult{Known: r.Known, OK: r.Ready, Message: r.Message}
+}
+
+// quarantines is session.Quarantines over the store and the definitions that the
+// controller writes.
+type quarantines struct {
+	store.Typed[*v1alpha1.Quarantine]
+	definitions *managed.Root
+}
+
+func (q quarantines) Ensure(ctx context.Context, o *v1alpha1.Quarantine) error {
+	return q.definitions.Create(ctx, o)
 }
 
 // watchers of deaths: tmux has its own, since a process is watched for one

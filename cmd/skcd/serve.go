@@ -32,9 +32,11 @@ import (
 	"skc.dev/skc/effects/conversation"
 	"skc.dev/skc/effects/events"
 	"skc.dev/skc/effects/files"
+	"skc.dev/skc/effects/git"
 	"skc.dev/skc/effects/launch"
 	"skc.dev/skc/effects/probe"
 	"skc.dev/skc/effects/process"
+	"skc.dev/skc/effects/setup"
 	"skc.dev/skc/effects/tmux"
 	"skc.dev/skc/effects/workspace"
 	"skc.dev/skc/reconcilers/session"
@@ -175,19 +177,21 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 	registerStats(reg, layer, objects, sources, mux)
 
 	r := &session.Reconciler{
-		Store:     store.For[*v1alpha1.Session](objects, v1alpha1.KindSession),
-		Mux:       mux,
-		Launcher:  launcherFiles{dir: o.home.Launch(), layer: layer, base: base, userHome: me.Home, binary: launcher, clock: clk},
-		Processes: processes{Sessions: sessions, watcher: watchers.stops},
-		Folders:   workspace.Folders{},
-		Recorder:  recorder,
-		Clock:     clk,
-		Profiles:  agentProfiles{store.For[*v1alpha1.AgentProfile](objects, v1alpha1.KindAgentProfile)},
-		NewID:     func() string { return string(uuid.NewUUID()) },
-		Jitter:    rand.Float64,
-		UserHome:  me.Home,
-		BootID:    boot,
-		Earlier:   func(key api.Key) bool { return earlier[key] },
+		Store:       store.For[*v1alpha1.Session](objects, v1alpha1.KindSession),
+		Mux:         mux,
+		Launcher:    launcherFiles{dir: o.home.Launch(), layer: layer, base: base, userHome: me.Home, binary: launcher, clock: clk},
+		Processes:   processes{Sessions: sessions, watcher: watchers.stops},
+		Folders:     workspace.Folders{},
+		Quarantines: quarantines{store.For[*v1alpha1.Quarantine](objects, v1alpha1.KindQuarantine), definitions},
+		Definitions: objects,
+		Recorder:    recorder,
+		Clock:       clk,
+		Profiles:    agentProfiles{store.For[*v1alpha1.AgentProfile](objects, v1alpha1.KindAgentProfile)},
+		NewID:       func() string { return string(uuid.NewUUID()) },
+		Jitter:      rand.Float64,
+		UserHome:    me.Home,
+		BootID:      boot,
+		Earlier:     func(key api.Key) bool { return earlier[key] },
 	}
 	c := controller.New(controller.Options{
 		Kind: v1alpha1.KindSession, Reconciler: r, Clock: clk, Log: log.WithName("session"), Metrics: metrics, Workers: o.Workers,
@@ -196,6 +200,15 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 	prober := probe.New(clk, c.Enqueue)
 	defer prober.Close()
 	r.Prober = probes{prober}
+	worktrees := workspace.NewWorktrees(func() (*git.Git, error) { return git.New(git.Options{Files: layer, Clock: clk}) }, c.Enqueue)
+	defer worktrees.Close()
+	r.Worktrees = worktrees
+	safety := workspace.NewSafety(worktrees, sessions.List, c.Enqueue)
+	defer safety.Close()
+	r.Safety = safety
+	setups := setup.New(c.Enqueue)
+	defer setups.Close()
+	r.Setups = setups
 	finder := conversation.NewFinder(clk, c.Enqueue)
 	defer finder.Close()
 	r.Conversations = conversations{finder}

@@ -8,6 +8,7 @@ package background
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"skc.dev/skc/api"
 )
@@ -33,6 +34,8 @@ type Runner[In, Out any] struct {
 	mu     sync.Mutex
 	work   map[api.Key]*piece[In, Out]
 	closed bool
+
+	running atomic.Int64
 }
 
 type piece[In, Out any] struct {
@@ -59,7 +62,9 @@ func (r *Runner[In, Out]) Begin(key api.Key, in In) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	p := &piece[In, Out]{cancel: cancel}
 	r.work[key] = p
+	r.running.Add(1)
 	r.wg.Go(func() {
+		defer r.running.Add(-1)
 		defer cancel()
 		out, err := r.once(ctx, key, in)
 		r.mu.Lock()
@@ -104,17 +109,9 @@ func (r *Runner[In, Out]) Stop(key api.Key) {
 	}
 }
 
-// Running is how many pieces of work are under way or wait for their turn.
-func (r *Runner[In, Out]) Running() (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range r.work {
-		if p.done == nil {
-			n++
-		}
-	}
-	return n
-}
+// Running is how many pieces of work wait for their turn, are under way, or have
+// ended and not told so yet.
+func (r *Runner[In, Out]) Running() int { return int(r.running.Load()) }
 
 // Close tells all work to end and returns when the last has. Nothing begins
 // after it.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unicode"
@@ -50,6 +51,8 @@ type Runner struct {
 	mu     sync.Mutex
 	runs   map[api.Key]*run
 	closed bool
+
+	running atomic.Int64
 }
 
 type run struct {
@@ -79,7 +82,9 @@ func (r *Runner) Ensure(key api.Key, id string, l effects.Launch) *effects.Setup
 	}
 	p := &run{id: id}
 	r.runs[key] = p
+	r.running.Add(1)
 	r.wg.Go(func() {
+		defer r.running.Add(-1)
 		result := r.once(l)
 		r.mu.Lock()
 		p.result = &result
@@ -98,17 +103,9 @@ func (r *Runner) Forget(key api.Key) {
 	}
 }
 
-// Running is how many commands run or wait for their turn.
-func (r *Runner) Running() (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range r.runs {
-		if p.result == nil {
-			n++
-		}
-	}
-	return n
-}
+// Running is how many commands wait for their turn, run, or have ended and not
+// told so yet.
+func (r *Runner) Running() int { return int(r.running.Load()) }
 
 // Close ends all runs and returns when the last has ended. Nothing begins after it.
 func (r *Runner) Close() {

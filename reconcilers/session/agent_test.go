@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -210,6 +211,7 @@ func (w *agentWorld) die(key api.Key, lines ...string) {
 
 func TestMintedIsResumed(t *testing.T) {
 	w := newAgentWorld(t)
+	must(t, os.Mkdir(w.work, 0o755)) // a folder of our own takes a pass more
 	w.applyAs(web, w.agent(v1alpha1.AgentSpec{Profile: "mint", Args: []string{"-v"}}))
 	_, err := w.r.Reconcile(t.Context(), web)
 	must(t, err)

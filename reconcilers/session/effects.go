@@ -84,16 +84,6 @@ type Processes interface {
 	Watch(p effects.ProcessID, died func()) error
 }
 
-// Folders makes and checks the folders that sessions run in.
-type Folders interface {
-	// Check returns the folder's identity, or an error matching effects.ErrNotFound
-	// when there is no folder, or fs.ErrPermission.
-	Check(path string) (identity string, err error)
-	// Make makes the folder and what is missing above it; made is false when it was
-	// there.
-	Make(path string) (identity string, made bool, err error)
-}
-
 // Prober looks at the readiness of running programs, on its own time.
 type Prober interface {
 	// Ensure keeps one probe going and returns what it last saw.

@@ -2,11 +2,7 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,60 +16,6 @@ import (
 // lookAgain is how soon a missing folder, program or terminal is looked for
 // again: nothing tells when it comes.
 const lookAgain = 5 * time.Second
-
-// ensureWorkspace sees to the folder while the program should run.
-func (r *Reconciler) ensureWorkspace(_ context.Context, s *v1alpha1.Session) (controller.Result, error) {
-	var res controller.Result
-	if s.Spec.DesiredState == v1alpha1.DesiredStopped {
-		set(s, v1alpha1.WorkspaceReady, metav1.ConditionUnknown, v1alpha1.ReasonNotNeeded, "nothing should run there")
-		return res, nil
-	}
-	path, create := r.folder(s)
-	identity, err := r.Folders.Check(path)
-	created := err == nil && s.Status.Workspace != nil && s.Status.Workspace.CreatedByController &&
-		s.Status.Workspace.Path == path && string(s.Status.Workspace.Identity) == identity
-	if create && errors.Is(err, effects.ErrNotFound) && !s.Spec.Suspend {
-		identity, created, err = r.Folders.Make(path)
-	}
-	switch {
-	case err == nil:
-	case errors.Is(err, effects.ErrNotFound):
-		set(s, v1alpha1.WorkspaceReady, metav1.ConditionFalse, v1alpha1.ReasonWorkingDirectoryMissing,
-			fmt.Sprintf("%s is not there, or is no folder", path))
-		return controller.Result{RequeueAfter: lookAgain}, nil
-	case errors.Is(err, fs.ErrPermission):
-		set(s, v1alpha1.WorkspaceReady, metav1.ConditionFalse, v1alpha1.ReasonPermissionDenied,
-			fmt.Sprintf("%s may not be used: permission denied", path))
-		return controller.Result{RequeueAfter: lookAgain}, nil
-	default:
-		set(s, v1alpha1.WorkspaceReady, metav1.ConditionFalse, v1alpha1.ReasonWorkspaceFailed, err.Error())
-		return controller.Result{RequeueAfter: lookAgain}, nil
-	}
-	w := &v1alpha1.WorkspaceStatus{Path: path}
-	if created {
-		w.CreatedByController, w.Identity = true, v1alpha1.FileIdentity(identity)
-		set(s, v1alpha1.WorkspaceReady, metav1.ConditionTrue, v1alpha1.ReasonWorkspaceCreated, "skc made "+path)
-	} else {
-		set(s, v1alpha1.WorkspaceReady, metav1.ConditionTrue, v1alpha1.ReasonWorkspaceFound, path+" is there")
-	}
-	s.Status.Workspace = w
-	return res, nil
-}
-
-// folder is where the session runs, and whether a missing one is made.
-func (r *Reconciler) folder(s *v1alpha1.Session) (path string, create bool) {
-	var p v1alpha1.Path
-	switch t := s.Spec.Target; {
-	case t.PlainDir != nil:
-		p, create = t.PlainDir.Path, true
-	case t.ExistingPath != nil:
-		p = t.ExistingPath.Path
-	}
-	if p == "~" || strings.HasPrefix(string(p), "~/") {
-		return filepath.Join(r.UserHome, string(p[1:])), create
-	}
-	return filepath.Clean(string(p)), create
-}
 
 // ensureReadiness reports what the probe of the running program last saw.
 func (r *Reconciler) ensureReadiness(ctx context.Context, s *v1alpha1.Session) (controller.Result, error) {
@@ -91,6 +33,10 @@ func (r *Reconciler) ensureReadiness(ctx context.Context, s *v1alpha1.Session) (
 	if probe == nil {
 		r.Prober.Stop(key)
 		set(s, v1alpha1.ProbeSucceeded, metav1.ConditionTrue, v1alpha1.ReasonNoProbe, "no readiness is asked for")
+		return res, nil
+	}
+	if s.Status.Workspace == nil { // a program that was found before its folder
+		set(s, v1alpha1.ProbeSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonProbePending, "no look has ended yet")
 		return res, nil
 	}
 	target := ProbeTarget{Dir: s.Status.Workspace.Path, Screen: r.screen(s)}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"skc.dev/skc/api"
@@ -105,6 +106,9 @@ func (r *Reconciler) ensureProcess(ctx context.Context, s *v1alpha1.Session) (co
 		r.Processes.Join(string(s.UID), obs.pane.Process)
 		r.running(s)
 		return controller.Result{}, nil
+	case r.setupOf(s) != nil && !replacing(s): // what runs is its setup
+		awaitWorkspace(s)
+		return controller.Result{}, nil
 	default:
 		requested = v1alpha1.RequestedLeftBehind // nothing more of the last program may live beside the next
 	}
@@ -119,7 +123,19 @@ func (r *Reconciler) ensureProcess(ctx context.Context, s *v1alpha1.Session) (co
 		set(s, v1alpha1.SessionRunning, metav1.ConditionFalse, v1alpha1.ReasonStopped, stoppedMessage(s))
 		return controller.Result{}, nil
 	}
+	if replacing(s) {
+		return r.replaceWorkspace(ctx, s)
+	}
 	return r.ensureStarted(ctx, s, obs, digest)
+}
+
+// awaitWorkspace says that nothing is started before the folder is ready.
+func awaitWorkspace(s *v1alpha1.Session) {
+	if c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.WorkspaceReady); c != nil && c.Status == metav1.ConditionFalse {
+		set(s, v1alpha1.SessionRunning, metav1.ConditionFalse, v1alpha1.ReasonStartFailed, "waits for the folder")
+	} else {
+		set(s, v1alpha1.SessionRunning, metav1.ConditionUnknown, v1alpha1.ReasonStarting, "waits for the folder")
+	}
 }
 
 func stoppedMessage(s *v1alpha1.Session) string {
@@ -223,9 +239,13 @@ func stoppingMessage(s *v1alpha1.Session, requested string) string {
 }
 
 // mayHaveLeft tells whether processes of this session may be there although no
-// pane is: after a program that ran, or when an earlier controller may have
-// started one that it did not live to record.
+// pane is: after a program that ran, after a setup whose end was not seen, or
+// when an earlier controller may have started a program that it did not live to
+// record.
 func (r *Reconciler) mayHaveLeft(s *v1alpha1.Session) bool {
+	if w := s.Status.Workspace; w != nil && w.Setup != nil && w.Setup.FinishedAt == nil {
+		return true
+	}
 	if s.Status.Tmux == nil {
 		return r.Earlier(api.KeyOf(s))
 	}
@@ -281,7 +301,7 @@ func (r *Reconciler) start(ctx context.Context, s *v1alpha1.Session, obs observa
 		return controller.Result{RequeueAfter: lookAgain}, nil
 	}
 	if !isTrue(s, v1alpha1.WorkspaceReady) {
-		set(s, v1alpha1.SessionRunning, metav1.ConditionFalse, v1alpha1.ReasonStartFailed, "waits for the folder")
+		awaitWorkspace(s)
 		return controller.Result{}, nil
 	}
 	key := api.KeyOf(s)

@@ -29,9 +29,15 @@ type Reconciler struct {
 	Launcher  Launcher
 	Processes Processes
 	Folders   Folders
-	Prober    Prober
-	Recorder  Recorder
-	Clock     clock.PassiveClock
+	Worktrees Worktrees
+	Setups    Setups
+	Safety    Safety
+	// Quarantines and Definitions serve what is given up.
+	Quarantines Quarantines
+	Definitions Definitions
+	Prober      Prober
+	Recorder    Recorder
+	Clock       clock.PassiveClock
 	// Profiles and Conversations serve the Sessions with an agent.
 	Profiles      Profiles
 	Conversations Conversations
@@ -52,6 +58,7 @@ type Reconciler struct {
 	mu     sync.Mutex
 	keys   map[string]api.Key // by UID: whom a change in tmux concerns
 	timers timers
+	setups map[string]*setupRun // by UID
 	agents agents
 }
 
@@ -91,7 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key api.Key) (res controller
 	if s.DeletionTimestamp != nil {
 		return r.finalize(ctx, s)
 	}
-	for _, phase := range []phaseFunc{r.ensureWorkspace, r.ensureProcess, r.ensureReadiness, r.ensureConversation} {
+	for _, phase := range []phaseFunc{r.ensureWorkspace, r.ensureProcess, r.ensureReadiness, r.ensureConversation, r.ensureSafety} {
 		next, err := phase(ctx, s)
 		if err != nil {
 			return controller.Result{}, err
@@ -107,6 +114,8 @@ func (r *Reconciler) finalize(ctx context.Context, s *v1alpha1.Session) (control
 		return controller.Result{}, nil
 	}
 	key := api.KeyOf(s)
+	r.collectSetup(s)
+	r.Safety.Stop(key)
 	obs, err := r.observe(ctx, s)
 	if errors.Is(err, effects.ErrUnavailable) && s.Status.Tmux == nil {
 		err = nil // no tmux program, and none ever ran this Session
@@ -131,6 +140,9 @@ func (r *Reconciler) finalize(ctx context.Context, s *v1alpha1.Session) (control
 	}
 	if err := r.Processes.Release(string(s.UID)); err != nil {
 		return res, fmt.Errorf("release %s: %w", key, err)
+	}
+	if done, res, err := r.finalizeWorkspace(ctx, s); err != nil || !done {
+		return res, err
 	}
 	var keep []string
 	for _, f := range s.Finalizers {
@@ -206,12 +218,17 @@ func (r *Reconciler) remember(key api.Key, uid string) {
 
 func (r *Reconciler) forget(key api.Key) {
 	r.Prober.Stop(key)
+	r.Setups.Forget(key)
+	r.Safety.Stop(key) // its end enqueues the key once more
+	_, _, _, _ = r.Safety.Ended(key)
+	_, _, _, _ = r.Worktrees.Ended(key)
 	var gone []string
 	r.mu.Lock()
 	for uid, k := range r.keys {
 		if k == key {
 			delete(r.keys, uid)
 			r.timers.forget(uid)
+			delete(r.setups, uid)
 			gone = append(gone, uid)
 		}
 	}

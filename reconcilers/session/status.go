@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +26,9 @@ func (r *Reconciler) summarize(s *v1alpha1.Session) {
 			set(s, t, metav1.ConditionUnknown, v1alpha1.ReasonObserving, "not looked at yet")
 		}
 	}
+	if meta.FindStatusCondition(s.Status.Conditions, v1alpha1.SafeToDelete) == nil {
+		set(s, v1alpha1.SafeToDelete, metav1.ConditionUnknown, v1alpha1.ReasonNotChecked, "not looked at yet")
+	}
 	get := func(t string) metav1.Condition { return *meta.FindStatusCondition(s.Status.Conditions, t) }
 	source, running := get(v1alpha1.SourceAccepted), get(v1alpha1.SessionRunning)
 	if source.Status == metav1.ConditionFalse {
@@ -33,6 +37,10 @@ func (r *Reconciler) summarize(s *v1alpha1.Session) {
 			message = fmt.Sprintf("the last accepted version (generation %d) runs on: %s", s.Generation, message)
 		}
 		set(s, v1alpha1.Ready, metav1.ConditionFalse, source.Reason, message)
+		return
+	}
+	if w := get(v1alpha1.WorkspaceReady); s.DeletionTimestamp != nil && w.Reason == v1alpha1.ReasonSettingAside {
+		set(s, v1alpha1.Ready, w.Status, w.Reason, w.Message)
 		return
 	}
 	if s.DeletionTimestamp != nil || (s.Spec.DesiredState == v1alpha1.DesiredStopped && running.Reason != v1alpha1.ReasonStopped) {
@@ -59,12 +67,15 @@ func notTrue(s metav1.ConditionStatus) metav1.ConditionStatus {
 	return s
 }
 
+// untold are the reasons that are no event: nothing happened yet, or nothing will.
+var untold = []string{v1alpha1.ReasonObserving, v1alpha1.ReasonNotNeeded, v1alpha1.ReasonNoProbe, v1alpha1.ReasonNotRunning,
+	v1alpha1.ReasonStarting, v1alpha1.ReasonWorkspaceCreating}
+
 // recordTransitions tells people what changed, once, after it is on disk. A
 // death has its own event, written where the certificate is.
 func (r *Reconciler) recordTransitions(before, s *v1alpha1.Session) {
 	for _, c := range s.Status.Conditions {
-		if c.Type == v1alpha1.Ready || c.Reason == v1alpha1.ReasonObserving || c.Reason == v1alpha1.ReasonNotNeeded ||
-			c.Reason == v1alpha1.ReasonNoProbe || c.Reason == v1alpha1.ReasonNotRunning {
+		if c.Type == v1alpha1.Ready || c.Type == v1alpha1.SafeToDelete || slices.Contains(untold, c.Reason) {
 			continue
 		}
 		if t := s.Status.LastTermination; t != nil && c.Type == v1alpha1.SessionRunning && c.Reason == t.Reason {

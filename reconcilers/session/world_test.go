@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -19,9 +20,12 @@ import (
 
 	"skc.dev/skc/api"
 	"skc.dev/skc/api/v1alpha1"
+	"skc.dev/skc/controller"
 	"skc.dev/skc/controller/store"
 	"skc.dev/skc/effects"
 	"skc.dev/skc/effects/files"
+	"skc.dev/skc/effects/git"
+	"skc.dev/skc/effects/setup"
 	"skc.dev/skc/effects/tmux/tmuxtest"
 	"skc.dev/skc/effects/workspace"
 )
@@ -41,10 +45,17 @@ type world struct {
 	calls *injector
 	r     *Reconciler
 
-	launcher *fakeLauncher
-	prober   *fakeProber
-	events   *fakeRecorder
-	work     string
+	launcher    *fakeLauncher
+	prober      *fakeProber
+	events      *fakeRecorder
+	worktrees   *workspace.Worktrees
+	setups      *setup.Runner
+	safety      *workspace.Safety
+	quarantines *fakeQuarantines
+	gitOptions  git.Options
+	wake        chan struct{} // something beside the passes has ended
+	work        string        // path of the plain folder
+	dir         string        // around it
 }
 
 // injector fails the nth call of any effect: before it acts, or after.
@@ -52,6 +63,7 @@ type injector struct {
 	mu    sync.Mutex
 	n, at int
 	after bool
+	hit   bool
 }
 
 var errInjected = errors.New("injected")
@@ -60,6 +72,7 @@ func (i *injector) around(act func() error) error {
 	i.mu.Lock()
 	i.n++
 	hit := i.n == i.at
+	i.hit = i.hit || hit
 	i.mu.Unlock()
 	if hit && !i.after {
 		return errInjected
@@ -75,12 +88,17 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		t: t, clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)),
-		mux: tmuxtest.NewFake(), calls: &injector{}, work: filepath.Join(t.TempDir(), "work"),
-		prober: &fakeProber{}, events: &fakeRecorder{},
+		mux: tmuxtest.NewFake(), calls: &injector{}, prober: &fakeProber{}, events: &fakeRecorder{},
+		wake: make(chan struct{}, 1), gitOptions: git.Options{Files: &files.Layer{}, LockWait: 50 * time.Millisecond},
 	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	w.dir, w.work = dir, filepath.Join(dir, "work")
 	t.Cleanup(w.mux.Close)
 	w.openStore(t.TempDir())
 	w.procs = &fakeProcesses{w: w, extra: map[string][]fakeProcess{}}
+	w.quarantines = &fakeQuarantines{w: w, objects: map[string]*v1alpha1.Quarantine{}}
+	t.Cleanup(w.endBackground)
 	w.launcher = &fakeLauncher{w: w, written: map[effects.LaunchID]effects.Launch{}, failures: map[effects.LaunchID]*effects.LaunchFailure{}}
 	w.restartController()
 	return w
@@ -92,11 +110,23 @@ func (w *world) openStore(dir string) {
 	w.store = s
 }
 
-// restartController begins with a new Reconciler, which remembers nothing.
+// restartController begins with a new Reconciler, which remembers nothing. What was
+// under way beside the passes is ended as by a kill.
 func (w *world) restartController() {
+	w.endBackground()
+	ended := func(api.Key) {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+	w.worktrees = workspace.NewWorktrees(func() (*git.Git, error) { return git.New(w.gitOptions) }, ended)
+	w.safety = workspace.NewSafety(w.worktrees, func(context.Context, string) ([]effects.ProcessID, error) { return nil, nil }, ended)
+	w.setups = setup.New(ended)
 	w.r = &Reconciler{
 		Store: failingStore{store.For[*v1alpha1.Session](w.store, v1alpha1.KindSession), w.calls},
-		Mux:   failingMux{w.mux, w.calls}, Launcher: w.launcher, Processes: w.procs, Folders: workspace.Folders{},
+		Mux:   failingMux{w.mux, w.calls}, Launcher: w.launcher, Processes: w.procs, Folders: failingFolders{workspace.Folders{}, w.calls},
+		Worktrees: failingWorktrees{w.worktrees, w.calls}, Setups: w.setups, Safety: w.safety, Quarantines: w.quarantines, Definitions: w.store,
 		Prober: w.prober, Recorder: w.events, Clock: w.clock, Enqueue: func(api.Key) {}, Jitter: func() float64 { return 0 },
 		UserHome: w.work, BootID: "boot-1",
 	}
@@ -133,19 +163,67 @@ func (w *world) remove() {
 	must(w.t, w.store.Remove(w.t.Context(), web, store.Source{Root: "/spool", File: "/spool/web.yaml"}))
 }
 
-// pass makes passes until one changes nothing, and returns when the next is due.
+// endBackground ends what runs beside the passes.
+func (w *world) endBackground() {
+	if w.worktrees != nil {
+		w.setups.Close()
+		w.safety.Close()
+		w.worktrees.Close()
+	}
+}
+
+// pass makes passes until one changes nothing and nothing is under way beside
+// them, and returns when the next is due.
 func (w *world) pass() time.Duration {
 	w.t.Helper()
-	for range 20 {
-		before := w.version()
-		res, err := w.r.Reconcile(w.t.Context(), web)
+	for range 50 {
+		res, again, err := w.one()
 		must(w.t, err)
-		if w.version() == before {
+		if !again {
 			return res.RequeueAfter
 		}
 	}
-	w.t.Fatal("no end of changes after 20 passes")
+	w.t.Fatal("no end of changes after 50 passes")
 	return 0
+}
+
+// one makes one pass, and tells whether another follows at once.
+func (w *world) one() (controller.Result, bool, error) {
+	w.t.Helper()
+	before := w.version()
+	res, err := w.r.Reconcile(w.t.Context(), web)
+	if err != nil || w.version() != before || w.quarantines.act() {
+		return res, true, err
+	}
+	return res, w.awaitBackground(), nil
+}
+
+// awaitBackground waits while something is under way beside the passes, and tells
+// whether anything has ended.
+func (w *world) awaitBackground() bool {
+	w.t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		busy := w.worktrees.Running()+w.setups.Running()+w.safety.Running() > 0
+		wait := time.Duration(0) // whoever ended before that look has told so
+		if busy {
+			wait = 10 * time.Millisecond
+		}
+		select {
+		case <-w.wake:
+			return true
+		default:
+		}
+		select {
+		case <-w.wake:
+			return true
+		case <-time.After(wait):
+			if !busy {
+				return false
+			}
+		}
+	}
+	w.t.Fatal("no end of what is under way")
+	return false
 }
 
 func (w *world) version() string {
@@ -224,6 +302,126 @@ func (f failingStore) Update(ctx context.Context, before, after *v1alpha1.Sessio
 type failingMux struct {
 	*tmuxtest.Fake
 	calls *injector
+}
+
+// failingWorktrees loses what was made, and fails to let go.
+type failingWorktrees struct {
+	*workspace.Worktrees
+	calls *injector
+}
+
+func (f failingWorktrees) Ended(key api.Key) (effects.WantWorkspace, *effects.Workspace, error, bool) { //nolint:revive // as it is handed over
+	want, got, err, running := f.Worktrees.Ended(key)
+	if got == nil {
+		return want, got, err, running
+	}
+	if err := f.calls.around(func() error { return nil }); err != nil {
+		return want, nil, err, false
+	}
+	return want, got, nil, false
+}
+
+func (f failingWorktrees) Unmark(ctx context.Context, path, uid string) error {
+	return f.calls.around(func() error { return f.Worktrees.Unmark(ctx, path, uid) })
+}
+
+// failingFolders puts the injector around what changes the world.
+type failingFolders struct {
+	workspace.Folders
+	calls *injector
+}
+
+func (f failingFolders) Stage(path, uid string) (real string, id effects.FileIdentity, err error) {
+	err = f.calls.around(func() error { real, id, err = f.Folders.Stage(path, uid); return err })
+	return real, id, err
+}
+
+func (f failingFolders) Place(path, uid string, id effects.FileIdentity) error {
+	return f.calls.around(func() error { return f.Folders.Place(path, uid, id) })
+}
+
+func (f failingFolders) Unstage(path, uid string) error {
+	return f.calls.around(func() error { return f.Folders.Unstage(path, uid) })
+}
+
+func (f failingFolders) Remove(path string, id effects.FileIdentity) (gone bool, err error) {
+	err = f.calls.around(func() error { gone, err = f.Folders.Remove(path, id); return err })
+	return gone, err
+}
+
+// fakeQuarantines keeps the objects, and does what they ask for: it moves the
+// thing aside and tells git.
+type fakeQuarantines struct {
+	w       *world
+	objects map[string]*v1alpha1.Quarantine
+	held    bool // nothing is done
+}
+
+func (f *fakeQuarantines) Ensure(_ context.Context, q *v1alpha1.Quarantine) error {
+	return f.w.calls.around(func() error {
+		if f.objects[q.Name] == nil {
+			f.objects[q.Name] = q.DeepCopy()
+		}
+		return nil
+	})
+}
+
+func (f *fakeQuarantines) Get(_ context.Context, key api.Key) (*v1alpha1.Quarantine, error) {
+	if q := f.objects[key.Name]; q != nil {
+		return q.DeepCopy(), nil
+	}
+	return nil, fmt.Errorf("%s: %w", key, effects.ErrNotFound)
+}
+
+func (f *fakeQuarantines) say(q *v1alpha1.Quarantine, status metav1.ConditionStatus, reason, message string) {
+	for _, t := range []string{v1alpha1.SetAside, v1alpha1.Ready} {
+		meta.SetStatusCondition(&q.Status.Conditions, metav1.Condition{Type: t, Status: status, Reason: reason, Message: message})
+	}
+}
+
+// act sets aside what is asked for, and tells whether there was anything to do.
+func (f *fakeQuarantines) act() (acted bool) {
+	w := f.w
+	w.t.Helper()
+	for _, q := range f.objects {
+		if f.held || len(q.Status.Conditions) > 0 {
+			continue
+		}
+		acted = true
+		o := q.Spec.Origin
+		want, err := effects.ParseFileIdentity(string(o.Identity))
+		must(w.t, err)
+		got, err := workspace.Folders{}.Identify(o.Path)
+		must(w.t, err)
+		if !want.Same(got) {
+			w.t.Fatalf("asked to set aside %s, which is %v and not %v", o.Path, got, want)
+		}
+		g, err := w.worktrees.Git()
+		must(w.t, err)
+		q.Status.Path = filepath.Join(w.dir, "aside-"+q.Name)
+		if o.Type == v1alpha1.QuarantineWorktree {
+			must(w.t, g.Transfer(w.t.Context(), o.Path, o.MarkedBy, o.Owner))
+			must(w.t, g.BeforeMove(w.t.Context(), o.Path, o.Owner, "test"))
+		}
+		must(w.t, os.Rename(o.Path, q.Status.Path))
+		if o.Type == v1alpha1.QuarantineWorktree {
+			must(w.t, g.AfterMove(w.t.Context(), q.Status.Path, o.Owner))
+		}
+		f.say(q, metav1.ConditionTrue, v1alpha1.ReasonKept, "kept")
+	}
+	return acted
+}
+
+// only is the one object that there is.
+func (f *fakeQuarantines) only() *v1alpha1.Quarantine {
+	f.w.t.Helper()
+	if len(f.objects) != 1 {
+		f.w.t.Fatalf("%d things in quarantine, want 1", len(f.objects))
+	}
+	for _, q := range f.objects {
+		return q
+	}
+	return nil
 }
 
 func (f failingMux) Create(ctx context.Context, want effects.NewTmuxSession) (p effects.TmuxPane, err error) {
