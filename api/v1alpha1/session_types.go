@@ -149,7 +149,7 @@ type WorktreeTarget struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=244
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x20\x7f]+$`
-	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-') && self != '@' && !self.matches('[.][.]|[~^:?*[\\\\]|@[{]|//|^/|/$|[.]$|(^|/)[.]|[.]lock(/|$)')",message="is no name for a branch: git refuses '..', '~', '^', ':', '?', '*', '[', a backslash, '@{', a leading '-', and parts that begin with '.' or end in '.lock'"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-') && self != '@' && !self.matches('[.][.]|[~^:?*[\\\\\\\\]|@[{]|//|^/|/$|[.]$|(^|/)[.]|[.]lock(/|$)')",message="is no name for a branch: git refuses '..', '~', '^', ':', '?', '*', '[', a backslash, '@{', a leading '-', and parts that begin with '.' or end in '.lock'"
 	Branch string `json:"branch"`
 	// Where a branch that is missing begins: a branch, tag or commit. Left out, it
 	// begins at the branch of that name of a remote, else at the repository's HEAD.
