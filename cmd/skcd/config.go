@@ -39,6 +39,7 @@ type config struct {
 	MassHold    metav1.Duration `json:"massHold,omitzero"`
 	Rescan      metav1.Duration `json:"rescan,omitzero"`
 	TmuxTimeout metav1.Duration `json:"tmuxTimeout,omitzero"`
+	OrphanGrace metav1.Duration `json:"orphanGrace,omitzero"`
 
 	Lifecycle lifecycleConfig `json:"lifecycle,omitzero"`
 }
@@ -60,7 +61,7 @@ func defaults() config {
 	return config{
 		Tmux: "tmux", Cgroups: "auto", Workers: 16,
 		Resync: d(5 * time.Minute), Settle: d(50 * time.Millisecond), PruneSettle: d(2 * time.Second),
-		MassHold: d(time.Minute), Rescan: d(time.Minute), TmuxTimeout: d(5 * time.Second),
+		MassHold: d(time.Minute), Rescan: d(time.Minute), TmuxTimeout: d(5 * time.Second), OrphanGrace: d(time.Hour),
 		Lifecycle: lifecycleConfig{
 			Profile: "skc", Address: "127.0.0.1:0", Retention: d(30 * 24 * time.Hour),
 			CreateLimit: lifecycle.CreateRateLimit.Max, CreateWindow: d(lifecycle.CreateRateLimit.Window),
@@ -154,6 +155,7 @@ func (c *config) durations() []durationFlag {
 		{"mass-hold", "time for which a removal of most objects at once is held", &c.MassHold},
 		{"rescan", "time between two full looks at the spool", &c.Rescan},
 		{"tmux-timeout", "time within which tmux must answer", &c.TmuxTimeout},
+		{"orphan-grace", "time for which a thing of ours that has no owner is left where it is", &c.OrphanGrace},
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,7 +56,7 @@ func serve(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, owner.Release()) }()
 	layer := &files.Layer{Guard: owner.Check}
-	for _, dir := range []string{o.home.Objects(), o.home.Sources(), o.home.Events(), o.home.Launch()} {
+	for _, dir := range []string{o.home.Objects(), o.home.Sources(), o.home.Events(), o.home.Launch(), o.home.Repositories()} {
 		if err := files.MkdirPrivate(dir); err != nil {
 			return err
 		}
@@ -135,7 +134,7 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 
 	objects, err := store.Open(ctx, store.Options{
 		Dir: o.home.Objects(), Files: layer, Clock: clk, Log: log.WithName("store"),
-		Finalizers: map[string]string{v1alpha1.KindSession: v1alpha1.SessionFinalizer},
+		Finalizers: map[string]string{v1alpha1.KindSession: v1alpha1.SessionFinalizer, v1alpha1.KindQuarantine: v1alpha1.QuarantineFinalizer},
 	})
 	if err != nil {
 		return err
@@ -144,9 +143,6 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 	earlier := map[api.Key]bool{}
 	for _, key := range objects.Keys(v1alpha1.KindSession) {
 		earlier[key] = true
-	}
-	if err := sweepLaunchFiles(ctx, objects, layer, o.home.Launch()); err != nil {
-		return err
 	}
 	recorder := events.NewRecorder(events.Options{Dir: o.home.Events(), Files: layer, Clock: clk, Log: log.WithName("events")})
 	defer recorder.Close()
@@ -203,6 +199,8 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 	worktrees := workspace.NewWorktrees(func() (*git.Git, error) { return git.New(git.Options{Files: layer, Clock: clk}) }, c.Enqueue)
 	defer worktrees.Close()
 	r.Worktrees = worktrees
+	known := &git.Known{Dir: o.home.Repositories(), Files: layer}
+	worktrees.Remember = known.Remember
 	safety := workspace.NewSafety(worktrees, sessions.List, c.Enqueue)
 	defer safety.Close()
 	r.Safety = safety
@@ -212,7 +210,16 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 	finder := conversation.NewFinder(clk, c.Enqueue)
 	defer finder.Close()
 	r.Conversations = conversations{finder}
+	aside, err := newQuarantines(ctx, quarantineParts{
+		options: o, clock: clk, layer: layer, objects: objects, definitions: definitions, worktrees: worktrees, known: known,
+		recorder: recorder, metrics: metrics, registry: reg, userHome: me.Home, wake: c.Enqueue, log: log.WithName("quarantine"),
+	})
+	if err != nil {
+		return err
+	}
+	defer aside.Close()
 	objects.OnChange(c.Enqueue)
+	objects.OnChange(aside.Enqueue)
 	objects.OnChange(func(key api.Key) {
 		if key.Kind == v1alpha1.KindAgentProfile {
 			r.ProfileChanged(key.Name)
@@ -248,12 +255,18 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 		}
 		enqueueAll()
 		g.Go(func() error {
+			aside.Look(ctx)
+			aside.Run(ctx)
+			return nil
+		})
+		g.Go(func() error {
 			controller.Resync(ctx, clk, o.Resync.Duration, func(ctx context.Context) {
 				sources.Resync()
 				if err := mux.Look(ctx); err != nil && !errors.Is(err, effects.ErrNotFound) {
 					log.Error(err, "full look at tmux")
 				}
 				enqueueAll()
+				aside.Look(ctx)
 			})
 			return nil
 		})
@@ -270,26 +283,6 @@ func damaged(p store.Problem) api.Object {
 	s.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(p.Key.Kind))
 	s.Namespace, s.Name, s.UID = p.Key.Namespace, p.Key.Name, types.UID(p.UID)
 	return s
-}
-
-// sweepLaunchFiles removes those of sessions that are no more. Those of others
-// may be on their way to a launcher. Mostly there are none, and no object is read.
-func sweepLaunchFiles(ctx context.Context, objects *store.Store, layer *files.Layer, dir string) error {
-	var listErr error
-	known := sync.OnceValue(func() map[string]bool {
-		all, err := objects.List(ctx, v1alpha1.KindSession)
-		listErr = err
-		uids := make(map[string]bool, len(all))
-		for _, s := range all {
-			uids[string(s.GetUID())] = true
-		}
-		return uids
-	})
-	_, err := launch.Sweep(layer, dir, func(id effects.LaunchID) bool {
-		uids := known()
-		return listErr != nil || uids[id.UID]
-	})
-	return errors.Join(listErr, err)
 }
 
 func loaded(done *atomic.Bool, not string) health.Check {

@@ -5,6 +5,7 @@
 package files
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"skc.dev/skc/effects/fault"
 )
@@ -584,4 +586,36 @@ func Identity(path string, follow bool) (string, error) {
 		return "", &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	return fmt.Sprintf("%d:%d", st.Dev, st.Ino), nil
+}
+
+// Temps is the temporaries of this package in dir and below that were last
+// written before a time: somebody began a write there and did not live to end it.
+// Hidden folders are not looked into, and links not followed.
+func Temps(ctx context.Context, dir string, before time.Time) (all []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && path != dir:
+			return nil
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case d.IsDir() && path != dir && strings.HasPrefix(d.Name(), "."):
+			return filepath.SkipDir
+		case !d.Type().IsRegular() || !IsTemp(d.Name()):
+			return nil
+		}
+		fi, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && fi.ModTime().Before(before) {
+			all = append(all, path)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for temporaries: %w", err)
+	}
+	return all, nil
 }

@@ -146,27 +146,3 @@ func (k *Known) List() ([]string, error) {
 	slices.Sort(all)
 	return slices.Compact(all), nil
 }
-
-// Remembering is a Git that remembers each repository before it makes the first
-// worktree there.
-type Remembering struct {
-	*Git
-	Known *Known
-
-	paths sync.Map // as they were wanted, of repositories that are remembered
-}
-
-// EnsureWorktree is Git.EnsureWorktree.
-func (r *Remembering) EnsureWorktree(ctx context.Context, want effects.WantWorktree) (effects.Worktree, error) {
-	if _, done := r.paths.Load(want.Repo); !done {
-		repo, err := r.Open(ctx, want.Repo)
-		if err != nil {
-			return effects.Worktree{}, err
-		}
-		if err := r.Known.Remember(repo.GitDir); err != nil {
-			return effects.Worktree{}, err
-		}
-		r.paths.Store(want.Repo, true)
-	}
-	return r.Git.EnsureWorktree(ctx, want)
-}

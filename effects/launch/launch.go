@@ -147,3 +147,29 @@ func Sweep(layer *files.Layer, dir string, keep func(effects.LaunchID) bool) (re
 	}
 	return removed, errors.Join(errs...)
 }
+
+// Leftovers is all launch files and reports in dir, with whose they are. Those of
+// a Session that is no more have no user.
+func Leftovers(dir string) ([]effects.Leftover, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for launch files: %w", err)
+	}
+	var all []effects.Leftover
+	for _, e := range entries {
+		name, report := strings.CutSuffix(e.Name(), plan.FailedSuffix)
+		id, ok := effects.ParseLaunchID(name)
+		if !ok || !e.Type().IsRegular() {
+			continue
+		}
+		what := "launch file"
+		if report {
+			what = "report of a start that failed"
+		}
+		all = append(all, effects.Leftover{Path: filepath.Join(dir, e.Name()), UID: id.UID, What: what})
+	}
+	return all, nil
+}

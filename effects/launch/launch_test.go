@@ -475,6 +475,13 @@ func TestSweep(t *testing.T) {
 		script(t, file+plan.FailedSuffix, string(Failure{Reason: "ExecFailed", Message: "m"}.Encode()), 0o600)
 	}
 	script(t, dir+"/notes.txt", "the user's", 0o600)
+	left, err := Leftovers(dir)
+	if err != nil || len(left) != 4 || left[0].UID != a.UID || left[0].What == left[1].What {
+		t.Errorf("Leftovers = %+v, %v", left, err)
+	}
+	if left, err := Leftovers(dir + "/missing"); err != nil || len(left) != 0 {
+		t.Errorf("Leftovers of no folder = %+v, %v", left, err)
+	}
 	n, err := Sweep(layer, dir, func(id effects.LaunchID) bool { return id == b })
 	if n != 2 || err != nil {
 		t.Errorf("Sweep = %d, %v; want 2", n, err)
@@ -485,9 +492,9 @@ func TestSweep(t *testing.T) {
 	if n, err := Sweep(layer, dir, func(effects.LaunchID) bool { return false }); n != 2 || err != nil {
 		t.Errorf("Sweep of the rest = %d, %v; want 2", n, err)
 	}
-	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != 1 || left[0].Name() != "notes.txt" {
-		t.Errorf("left: %v, %v; want notes.txt only", left, err)
+	names, err := os.ReadDir(dir)
+	if err != nil || len(names) != 1 || names[0].Name() != "notes.txt" {
+		t.Errorf("left: %v, %v; want notes.txt only", names, err)
 	}
 	if n, err := Sweep(layer, dir+"/missing", func(effects.LaunchID) bool { return false }); n != 0 || err != nil {
 		t.Errorf("Sweep of no folder = %d, %v", n, err)

@@ -21,6 +21,10 @@ const atOnce = 32
 // Worktrees makes worktrees beside the passes, and looks at them. Its methods
 // may be called at the same time; none but Close waits for a git.
 type Worktrees struct {
+	// Remember, when it is set, is told of each repository, by its folder of git,
+	// before a worktree is made there. It is set before the first use.
+	Remember func(gitDir string) error
+
 	open   func() (*git.Git, error)
 	runner *background.Runner[effects.WantWorkspace, effects.Workspace]
 
@@ -107,6 +111,11 @@ func (w *Worktrees) ensure(ctx context.Context, want effects.WantWorkspace) (eff
 	if want.Find {
 		if w, err := find(ctx, g, repo, want); err != nil || w.Path != "" {
 			return w, err
+		}
+	}
+	if w.Remember != nil {
+		if err := w.Remember(repo.GitDir); err != nil {
+			return none, err
 		}
 	}
 	made, err := g.EnsureWorktree(ctx, want.WantWorktree)

@@ -275,8 +275,8 @@ func (w *world) getSession() *v1alpha1.Session {
 func (w *world) worktree(uid, branch string) string {
 	w.t.Helper()
 	path := w.path("app.worktrees", branch)
-	remembering := &git.Remembering{Git: w.git, Known: w.known}
-	_, err := remembering.EnsureWorktree(w.t.Context(), effects.WantWorktree{Repo: w.path("app"), Branch: branch, Path: path, UID: uid})
+	must(w.t, w.known.Remember(w.path("app/.git")))
+	_, err := w.git.EnsureWorktree(w.t.Context(), effects.WantWorktree{Repo: w.path("app"), Branch: branch, Path: path, UID: uid})
 	must(w.t, err)
 	rel := "app.worktrees/" + branch + "/"
 	w.put(rel+"committed", "1")
