@@ -79,8 +79,9 @@ func TestBuiltIn(t *testing.T) {
 // What the agents write is what the patterns find.
 func TestCapturePatterns(t *testing.T) {
 	for _, c := range []struct{ name, profile, text, id, dir, created string }{
-		{"a rollout", "codex", `{"timestamp":"2026-01-02T03:04:05.678Z","type":"session_meta","payload":{"id":"0199a213-81c0-7800-8aa1-bbab2a035a53","timestamp":"2026-01-02T03:04:05.600Z","cwd":"/work/app","originator":"codex_cli_rs","cli_version":"0.60.0"}}` + "\n", "0199a213-81c0-7800-8aa1-bbab2a035a53", "/work/app", ""},
+		{"a rollout", "codex", `{"timestamp":"2026-01-02T03:04:05.678Z","type":"session_meta","payload":{"id":"0199a213-81c0-7800-8aa1-bbab2a035a53","timestamp":"2026-01-02T03:04:05.600Z","cwd":"/work/app","originator":"codex_cli_rs","cli_version":"0.60.0","instructions":null,"source":"cli"}}` + "\n", "0199a213-81c0-7800-8aa1-bbab2a035a53", "/work/app", ""},
 		{"a later rollout", "codex", `{"type":"session_meta","payload":{"session_id":"0199a213-0000-7800-8aa1-bbab2a035a53","id":"0199a213-81c0-7800-8aa1-bbab2a035a53","cwd":"/work/app","source":"cli"}}` + "\n", "0199a213-81c0-7800-8aa1-bbab2a035a53", "/work/app", ""},
+		{"a subagent's rollout", "codex", `{"type":"session_meta","payload":{"id":"0199a213-81c0-7800-8aa1-bbab2a035a53","cwd":"/work/app","source":{"subagent":"review"}}}` + "\n", "", "", ""},
 		{"the end of codex", "codex", "To continue this session, run codex resume 0199a213-81c0-7800-8aa1-bbab2a035a53", "0199a213-81c0-7800-8aa1-bbab2a035a53", "", ""},
 		{"a file of opencode", "opencode", "{\n  \"id\": \"ses_3ffca45a2ffef1fjbYFDGFsNIm\",\n  \"slug\": \"tidy-planet\",\n  \"version\": \"1.1.36\",\n  \"projectID\": \"9\",\n  \"directory\": \"/work/app\",\n  \"title\": \"a {b}\",\n  \"time\": {\n    \"created\": 1769530047072,\n    \"updated\": 1769530997208\n  }\n}\n", "ses_3ffca45a2ffef1fjbYFDGFsNIm", "/work/app", "1769530047072"},
 		{"a subagent of opencode", "opencode", `{"id":"ses_1","projectID":"9","directory":"/work/app","parentID":"ses_0","title":"x","time":{"created":1,"updated":1}}`, "", "", ""},

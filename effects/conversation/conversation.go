@@ -97,11 +97,11 @@ func Look(ctx context.Context, source v1alpha1.CaptureSource, t Target) []v1alph
 	case source.Files != nil:
 		ids = inFiles(ctx, source.Files, pattern, t)
 	case len(source.Command) > 0:
-		ids = Match(pattern, output(ctx, source.Command, t), t)
+		ids = match(pattern, output(ctx, source.Command, t), t, -1)
 	case source.Terminal == v1alpha1.TerminalScreen && t.Screen != nil:
 		lines, err := t.Screen(ctx)
 		if err == nil {
-			ids = Lines(pattern, lines)
+			ids = inLines(pattern, lines)
 		}
 	}
 	slices.Sort(ids)
@@ -126,18 +126,19 @@ func inFiles(ctx context.Context, set *v1alpha1.FileSet, pattern *regexp.Regexp,
 		}
 		text, err := io.ReadAll(io.LimitReader(f, maxRead))
 		_ = f.Close()
-		if err == nil {
-			ids = append(ids, Match(pattern, text, t)...)
+		if err == nil { // the first: what follows may be a copy of another, as after a fork
+			ids = append(ids, match(pattern, text, t, 1)...)
 		}
 	}
 	return ids
 }
 
-// Match returns the ids that text tells of conversations in t's folder that have
-// begun since its start, as far as the pattern has groups for that.
-func Match(pattern *regexp.Regexp, text []byte, t Target) (ids []v1alpha1.ConversationID) {
+// match returns the ids that the first n matches in text, or all when n is -1, tell
+// of conversations in t's folder that have begun since its start, as far as the
+// pattern has groups for that.
+func match(pattern *regexp.Regexp, text []byte, t Target, n int) (ids []v1alpha1.ConversationID) {
 	id, dir, created := pattern.SubexpIndex("id"), pattern.SubexpIndex("dir"), pattern.SubexpIndex("created")
-	for _, m := range pattern.FindAllSubmatch(text, -1) {
+	for _, m := range pattern.FindAllSubmatch(text, n) {
 		if dir >= 0 && !sameFolder(string(m[dir]), t.Dir) {
 			continue
 		}
@@ -154,8 +155,8 @@ func Match(pattern *regexp.Regexp, text []byte, t Target) (ids []v1alpha1.Conver
 	return ids
 }
 
-// Lines returns the ids that the lines of a terminal tell, each matched alone.
-func Lines(pattern *regexp.Regexp, lines []string) (ids []v1alpha1.ConversationID) {
+// inLines returns the ids that the lines of a terminal tell, each matched alone.
+func inLines(pattern *regexp.Regexp, lines []string) (ids []v1alpha1.ConversationID) {
 	at := pattern.SubexpIndex("id")
 	for _, line := range lines {
 		for _, m := range pattern.FindAllStringSubmatch(line, -1) {

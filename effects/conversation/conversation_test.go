@@ -62,7 +62,7 @@ func TestLookAtFiles(t *testing.T) {
 	line := func(id, dir string) string { return fmt.Sprintf("{\"id\":%q,\"dir\":%q}\n", id, dir) }
 	link := filepath.Join(p.home, "link")
 	must(t, os.Symlink(p.dir, link))
-	p.write(".bot/a/1.json", line("fresh", p.dir), 0)
+	p.write(".bot/a/1.json", line("fresh", p.dir)+line("its-parent", p.dir), 0)
 	p.write(".bot/b/2.json", line("by-a-link", link), 0)
 	p.write(".bot/b/3.json", line("old", p.dir), time.Minute)
 	p.write(".bot/b/4.json", line("elsewhere", p.home), 0)
@@ -213,21 +213,21 @@ func TestFinder(t *testing.T) {
 		shows = "id=a1"
 		mu.Unlock()
 		after(4*time.Second, 3, 1, "a1")
-		after(80*time.Second, 13, 1, "a1")
+		after(80*time.Second, 6, 1, "a1")
 		id.Attempt = 2 // another program: nothing is known of it
-		after(0, 13, 1)
-		after(time.Second, 14, 2, "a1")
+		after(0, 6, 1)
+		after(time.Second, 7, 2, "a1")
 		f.Stop(key)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if looks != 14 {
+		if looks != 7 {
 			t.Errorf("%d looks after Stop", looks)
 		}
 		f.Ensure(key, id, sources, target)
 		f.Close()
 		f.Ensure(key, id, sources, target)
 		time.Sleep(time.Minute)
-		if looks != 14 {
+		if looks != 7 {
 			t.Errorf("%d looks after Close", looks)
 		}
 	})

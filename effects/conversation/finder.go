@@ -15,11 +15,12 @@ import (
 )
 
 // How often is looked. An agent may tell of a conversation only when somebody
-// speaks to it, which may be hours after its start, and a command may take a
-// second of the machine's time: so the pause grows.
+// speaks to it, which may be hours after its start, its files may be thousands,
+// and a command may take a second of the machine's time: so the pause grows. What
+// is missed is found by the look after the program's end.
 const (
 	firstPause   = time.Second
-	longPause    = 8 * time.Second
+	longPause    = 30 * time.Second
 	commandPause = time.Minute
 	commandLimit = 20 * time.Second
 )

@@ -43,7 +43,7 @@ codex)
 	: "${CODEX_HOME:=$HOME/.codex}"
 	file=$(ls "$CODEX_HOME"/sessions/*/*/*/rollout-*-"$id".jsonl 2>/dev/null)
 	: "${file:=$CODEX_HOME/sessions/2026/01/02/rollout-2026-01-02T03-04-05-$id.jsonl}"
-	meta='{"timestamp":"2026-01-02T03:04:05.678Z","type":"session_meta","payload":{"id":"'$id'","timestamp":"2026-01-02T03:04:05.678Z","cwd":"'$PWD'","originator":"codex_cli_rs"}}' ;;
+	meta='{"timestamp":"2026-01-02T03:04:05.678Z","type":"session_meta","payload":{"id":"'$id'","timestamp":"2026-01-02T03:04:05.678Z","cwd":"'$PWD'","originator":"codex_cli_rs","source":"cli"}}' ;;
 gemini)
 	file=$(ls "$HOME"/.gemini/tmp/*/chats/session-*-"${id:0:8}".json 2>/dev/null)
 	: "${file:=$HOME/.gemini/tmp/0f1e2d/chats/session-2026-01-02T03-04-${id:0:8}.json}"
