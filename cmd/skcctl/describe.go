@@ -36,9 +36,9 @@ func newDescribe(c *cli) *cobra.Command {
 		Example: `  skcctl describe session web
   skcctl describe -l team=web
   skcctl describe quarantine web-1a2b3c4d`,
-		Long: `Of the environment only the names are shown, never a value. Whether a worktree
-can go without loss is looked at now; of other folders it is told what skcd saw
-last.`,
+		Long: `Of the environment only the names are shown, never a value. What a worktree holds
+that is nowhere else is looked at now, in quarantine too; of other folders it is
+told what skcd saw last.`,
 		ValidArgsFunction: c.completeKindsAndNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.args = args
@@ -81,13 +81,13 @@ func runDescribe(ctx context.Context, o *describeOptions) error {
 		o.note("events: %v", eventsErr)
 	}
 	items = slices.DeleteFunc(items, func(it item) bool { return !match.Matches(labels.Set(it.GetLabels())) })
-	var sessions []*v1alpha1.Session
+	var seen []api.Object
 	for _, it := range items {
-		if s, ok := it.Object.(*v1alpha1.Session); ok && !it.pending {
-			sessions = append(sessions, s)
+		if !it.pending {
+			seen = append(seen, it.Object)
 		}
 	}
-	safe := o.lookSafe(ctx, sessions, lookPatience)
+	safe := o.lookSafe(ctx, seen, lookPatience)
 	for i, it := range items {
 		if i > 0 {
 			if err := o.printf("\n\n"); err != nil {
@@ -139,7 +139,7 @@ func describe(w io.Writer, it item, safe safety, own []events.Event, now time.Ti
 		t.session(o, it.pending)
 		t.safety(o, safe)
 	case *v1alpha1.Quarantine:
-		t.quarantine(o, it.pending)
+		t.quarantine(o, it.pending, safe)
 	default:
 		if err := t.spec(o); err != nil {
 			return err

@@ -11,7 +11,7 @@ import (
 	"skc.dev/skc/api/v1alpha1"
 )
 
-func (t *teller) quarantine(q *v1alpha1.Quarantine, pending bool) {
+func (t *teller) quarantine(q *v1alpha1.Quarantine, pending bool, seen safety) {
 	o := q.Spec.Origin
 	t.title(0, "What")
 	t.line(1, "Type", string(o.Type))
@@ -77,13 +77,17 @@ func (t *teller) quarantine(q *v1alpha1.Quarantine, pending bool) {
 	if x.Attempts > 1 {
 		t.line(1, "Moves Begun", fmt.Sprint(x.Attempts))
 	}
-	if len(x.Safety) > 0 {
-		verdict := "nothing that was nowhere else"
-		if bad := red(x.Safety); len(bad) > 0 {
-			verdict = fmt.Sprintf("%d of %d checks were not OK when it was set aside", len(bad), len(x.Safety))
+	if len(seen.checks) > 0 {
+		when := "looked at now"
+		if !seen.live {
+			when = "as skcd saw it last, before it was set aside"
 		}
-		t.line(0, "Unsaved Work", verdict)
-		t.checks(x.Safety)
+		verdict := "nothing that is nowhere else"
+		if bad := red(seen.checks); len(bad) > 0 {
+			verdict = fmt.Sprintf("%d of %d checks are not OK", len(bad), len(seen.checks))
+		}
+		t.line(0, "Unsaved Work", verdict+", "+when)
+		t.checks(seen.checks)
 	}
 	if holds(q) {
 		t.title(0, "What To Do")

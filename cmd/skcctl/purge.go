@@ -134,6 +134,11 @@ func askPurge(d *desired, key api.Key) error {
 // confirm shows what will go for good and asks.
 func (o *purgeOptions) confirm(ctx context.Context, items []item) error {
 	var b strings.Builder
+	objects := make([]api.Object, 0, len(items))
+	for _, it := range items {
+		objects = append(objects, it.Object)
+	}
+	seen := o.lookSafe(ctx, objects, lookPatience)
 	b.WriteString("For good, with no way back:\n")
 	for _, it := range items {
 		q, ok := it.Object.(*v1alpha1.Quarantine)
@@ -141,7 +146,12 @@ func (o *purgeOptions) confirm(ctx context.Context, items []item) error {
 			continue
 		}
 		fmt.Fprintf(&b, "  %s\n", strings.Join(about(q, o.clock.Now()), ", "))
-		for _, check := range red(q.Status.Safety) {
+		x := seen[q.UID]
+		bad := red(x.checks)
+		if len(bad) > 0 && !x.live {
+			b.WriteString("    as skcd saw it last, before it was set aside:\n")
+		}
+		for _, check := range bad {
 			fmt.Fprintf(&b, "    %s: %s\n", check.Name, check.Value)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"skc.dev/skc/api"
 	"skc.dev/skc/api/v1alpha1"
 	"skc.dev/skc/effects"
 	"skc.dev/skc/effects/files"
@@ -103,6 +104,42 @@ func worktreeSessions(t *testing.T, n int) []*v1alpha1.Session {
 	return all
 }
 
+func objects(sessions []*v1alpha1.Session) []api.Object {
+	all := make([]api.Object, 0, len(sessions))
+	for _, s := range sessions {
+		all = append(all, s)
+	}
+	return all
+}
+
+// What lies in quarantine is looked at where it lies: what was done after the
+// controller's last look counts before a purge.
+func TestLooksAtWhatIsSetAside(t *testing.T) {
+	s := worktreeSessions(t, 1)[0]
+	path, place := s.Status.Workspace.Path, filepath.Join(t.TempDir(), "kept")
+	if err := os.WriteFile(filepath.Join(path, "note"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g, err := git.New(git.Options{Files: &files.Layer{}, Clock: clock.RealClock{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	if err := errors.Join(g.Transfer(ctx, path, string(s.UID), "owner"), g.BeforeMove(ctx, path, "owner", "set aside"),
+		os.Rename(path, place), g.AfterMove(ctx, place, "owner")); err != nil {
+		t.Fatal(err)
+	}
+	q := &v1alpha1.Quarantine{ObjectMeta: metav1.ObjectMeta{UID: "q"}}
+	q.Spec.Origin = v1alpha1.QuarantineOrigin{Type: v1alpha1.QuarantineWorktree, Path: path, Owner: "owner"}
+	q.Status = v1alpha1.QuarantineStatus{Path: place, Safety: []v1alpha1.SafetyCheck{{Name: git.CheckUntracked, OK: true}}}
+	c := &cli{clock: clock.RealClock{}, err: &strings.Builder{}}
+	seen := c.lookSafe(ctx, []api.Object{q}, patience{check: time.Minute, all: time.Minute, atOnce: 1})["q"]
+	bad := red(seen.checks)
+	if !seen.live || len(bad) != 1 || bad[0].Name != git.CheckUntracked {
+		t.Errorf("%+v, want untracked alone not OK, looked at now", seen)
+	}
+}
+
 // A git that never answers costs the time that is given, however many names
 // there are, and what was seen before is told instead.
 func TestLooksAreBoundedInAll(t *testing.T) {
@@ -119,7 +156,7 @@ func TestLooksAreBoundedInAll(t *testing.T) {
 	t.Setenv("PATH", filepath.Dir(slow)+":"+os.Getenv("PATH"))
 	c := &cli{clock: clock.RealClock{}, err: &strings.Builder{}}
 	begun := time.Now()
-	seen := c.lookSafe(t.Context(), sessions, patience{check: 5 * time.Second, all: 200 * time.Millisecond, atOnce: 2})
+	seen := c.lookSafe(t.Context(), objects(sessions), patience{check: 5 * time.Second, all: 200 * time.Millisecond, atOnce: 2})
 	if took := time.Since(begun); took > 5*time.Second {
 		t.Errorf("took %s", took)
 	}
@@ -141,7 +178,7 @@ func TestLooksAtManyWorktrees(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &cli{clock: clock.RealClock{}, err: &strings.Builder{}}
-	seen := c.lookSafe(t.Context(), sessions, patience{check: time.Minute, all: time.Minute, atOnce: 4})
+	seen := c.lookSafe(t.Context(), objects(sessions), patience{check: time.Minute, all: time.Minute, atOnce: 4})
 	for i, s := range sessions {
 		got := seen[s.UID]
 		if !got.live || !got.ours {

@@ -290,7 +290,11 @@ type notRestored struct {
 }
 
 func (e notRestored) Error() string {
-	return fmt.Sprintf("%s is not restored: %s: %s", short(e.key), e.reason, e.message)
+	hint := ""
+	if e.Unwrap() != nil {
+		hint = " (--to PATH)"
+	}
+	return fmt.Sprintf("%s is not restored: %s: %s%s", short(e.key), e.reason, e.message, hint)
 }
 
 // Unwrap makes a refusal because of what is in the way a conflict.

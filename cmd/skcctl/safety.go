@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,11 +33,41 @@ type patience struct {
 
 var lookPatience = patience{2 * time.Second, 5 * time.Second, 4}
 
-// safety is whether a workspace can go without loss.
+// safety is whether a folder can go without loss.
 type safety struct {
-	ours   bool // skc made the folder
+	ours   bool // skc made it
 	live   bool // looked at now; else it is what the controller saw last
 	checks []v1alpha1.SafetyCheck
+}
+
+// place is a folder that an object answers for, and what the object says of it.
+type place struct {
+	path  string
+	marks []string // one of which a worktree of ours carries; none of other folders
+	said  safety
+}
+
+// placeOf is the workspace of a Session, or what a Quarantine holds.
+func placeOf(o api.Object) (place, bool) {
+	switch o := o.(type) {
+	case *v1alpha1.Session:
+		w := o.Status.Workspace
+		if w == nil {
+			return place{}, false
+		}
+		p := place{path: w.Path, said: safety{ours: w.CreatedByController, checks: w.Safety}}
+		if o.Spec.Target.Worktree != nil {
+			p.marks = []string{string(o.UID)}
+		}
+		return p, true
+	case *v1alpha1.Quarantine:
+		p := place{path: cmp.Or(o.Status.Path, o.Spec.Origin.Path), said: safety{ours: true, checks: o.Status.Safety}}
+		if o.Spec.Origin.Type == v1alpha1.QuarantineWorktree {
+			p.marks = []string{o.Spec.Origin.Owner, o.Spec.Origin.MarkedBy}
+		}
+		return p, true
+	}
+	return place{}, false
 }
 
 // red are the checks that are not OK. Commits that no remote has are no loss
@@ -55,19 +86,19 @@ func red(checks []v1alpha1.SafetyCheck) []v1alpha1.SafetyCheck {
 	return all
 }
 
-// lookSafe looks at the workspaces of sessions, by their UID: at worktrees now,
-// as far as there is a git and time enough; of all else it tells the status.
-func (c *cli) lookSafe(ctx context.Context, sessions []*v1alpha1.Session, p patience) map[types.UID]safety {
+// lookSafe looks at what objects answer for, by their UID: at worktrees now, as
+// far as there is a git and time enough; of all else it tells the status.
+func (c *cli) lookSafe(ctx context.Context, objects []api.Object, limit patience) map[types.UID]safety {
 	all := map[types.UID]safety{}
-	var worktrees []*v1alpha1.Session
-	for _, s := range sessions {
-		w := s.Status.Workspace
-		if w == nil {
+	worktrees := map[types.UID]place{}
+	for _, o := range objects {
+		p, ok := placeOf(o)
+		if !ok {
 			continue
 		}
-		all[s.UID] = safety{ours: w.CreatedByController, checks: w.Safety}
-		if s.Spec.Target.Worktree != nil {
-			worktrees = append(worktrees, s)
+		all[o.GetUID()] = p.said
+		if len(p.marks) > 0 {
+			worktrees[o.GetUID()] = p
 		}
 	}
 	if len(worktrees) == 0 {
@@ -78,36 +109,22 @@ func (c *cli) lookSafe(ctx context.Context, sessions []*v1alpha1.Session, p pati
 		c.note("%v; what is told of worktrees is what skcd saw last", err)
 		return all
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.all)
+	ctx, cancel := context.WithTimeout(ctx, limit.all)
 	defer cancel()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	turns := make(chan struct{}, p.atOnce)
-	for _, s := range worktrees {
+	turns := make(chan struct{}, limit.atOnce)
+	for uid, p := range worktrees {
 		wg.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			if ctx.Err() != nil {
-				return
-			}
-			path := s.Status.Workspace.Path
-			uid, marked, err := g.Marked(ctx, path)
+			seen, err := lookAt(ctx, g, p, limit.check)
 			if err != nil {
 				return
 			}
-			seen := safety{ours: marked && uid == string(s.UID) && s.Status.Workspace.CreatedByController, live: true}
-			if seen.ours {
-				report, err := g.Safety(ctx, path, git.Limits{PerCheck: p.check})
-				if err != nil {
-					return
-				}
-				for _, x := range report.Checks {
-					seen.checks = append(seen.checks, v1alpha1.SafetyCheck(x))
-				}
-			}
 			mu.Lock()
 			defer mu.Unlock()
-			all[s.UID] = seen
+			all[uid] = seen
 		})
 	}
 	done := make(chan struct{})
@@ -117,7 +134,7 @@ func (c *cli) lookSafe(ctx context.Context, sessions []*v1alpha1.Session, p pati
 	case <-ctx.Done(): // gits that were begun end with it; one on a dead disk is not waited for
 		select {
 		case <-done:
-		case <-time.After(p.check):
+		case <-time.After(limit.check):
 		}
 	}
 	mu.Lock()
@@ -125,12 +142,38 @@ func (c *cli) lookSafe(ctx context.Context, sessions []*v1alpha1.Session, p pati
 	return maps.Clone(all)
 }
 
+// lookAt looks at one worktree.
+func lookAt(ctx context.Context, g *git.Git, p place, limit time.Duration) (safety, error) {
+	if ctx.Err() != nil {
+		return safety{}, ctx.Err()
+	}
+	uid, marked, err := g.Marked(ctx, p.path)
+	if err != nil {
+		return safety{}, err
+	}
+	seen := safety{ours: p.said.ours && marked && uid != "" && slices.Contains(p.marks, uid), live: true}
+	if _, err := os.Lstat(p.path); err != nil {
+		return safety{}, err
+	}
+	if !seen.ours {
+		return seen, nil
+	}
+	report, err := g.Safety(ctx, p.path, git.Limits{PerCheck: limit})
+	if err != nil {
+		return safety{}, err
+	}
+	for _, x := range report.Checks {
+		seen.checks = append(seen.checks, v1alpha1.SafetyCheck(x))
+	}
+	return seen, nil
+}
+
 // foretell says, before sessions are deleted, what will become of the workspace
 // of each: where it is, whether it stays, for how long it is kept, how it comes
 // back, and what is in it that is nowhere else.
 func (c *cli) foretell(ctx context.Context, h home.Home, keys []api.Key) {
 	d := newDesired(h)
-	var sessions []*v1alpha1.Session
+	var sessions []api.Object
 	for _, key := range keys {
 		o, err := d.state.Get(key)
 		if err != nil {
@@ -144,9 +187,9 @@ func (c *cli) foretell(ctx context.Context, h home.Home, keys []api.Key) {
 		}
 	}
 	seen := c.lookSafe(ctx, sessions, lookPatience)
-	for _, s := range sessions {
+	for _, o := range sessions {
 		var b strings.Builder
-		writeFate(&b, s, seen[s.UID])
+		writeFate(&b, o.(*v1alpha1.Session), seen[o.GetUID()])
 		fmt.Fprint(c.err, inert(b.String())) //nolint:errcheck // as all that is said beside the result
 	}
 }
