@@ -40,6 +40,9 @@ func (r *Reconciler) intendSetup(s *v1alpha1.Session) {
 		return
 	}
 	at := *r.nowMicro()
+	if had := s.Status.Workspace.Setup; had != nil && !at.After(had.StartedAt.Time) { // its time names it
+		at = metav1.NewMicroTime(had.StartedAt.Add(time.Microsecond))
+	}
 	s.Status.Workspace.Setup = &v1alpha1.SetupStatus{
 		Digest: setupDigest(s), StartedAt: at, RestartedAt: s.Annotations[v1alpha1.RestartedAtAnnotation],
 	}
@@ -130,13 +133,16 @@ func (r *Reconciler) ensureSetup(s *v1alpha1.Session) (controller.Result, error)
 		}
 		return none, nil
 	}
-	set(s, v1alpha1.WorkspaceReady, metav1.ConditionUnknown, v1alpha1.ReasonSettingUp, "the setup runs")
+	settingUp := func(again time.Duration) (controller.Result, error) {
+		set(s, v1alpha1.WorkspaceReady, metav1.ConditionUnknown, v1alpha1.ReasonSettingUp, "the setup runs")
+		return controller.Result{RequeueAfter: again}, nil
+	}
 	if run.fresh {
 		run.fresh = false
-		return controller.Result{RequeueAfter: time.Microsecond}, nil
+		return settingUp(time.Microsecond)
 	}
 	if run.begun {
-		return none, nil // its end wakes the Session
+		return settingUp(0) // its end wakes the Session
 	}
 	if st.Digest = setupDigest(s); len(s.Spec.Target.Worktree.Setup) == 0 { // edited meanwhile
 		s.Status.Workspace.Setup = nil
@@ -158,7 +164,7 @@ func (r *Reconciler) ensureSetup(s *v1alpha1.Session) (controller.Result, error)
 	}
 	run.begun = true
 	r.Setups.Ensure(api.KeyOf(s), setupID(s), effects.Launch{Argv: s.Spec.Target.Worktree.Setup, Env: env, Dir: s.Status.Workspace.Path})
-	return none, nil
+	return settingUp(0)
 }
 
 func setupMessage(st *v1alpha1.SetupStatus) string {

@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -456,6 +458,7 @@ type fakeProcesses struct {
 	extra    map[string][]fakeProcess
 	signals  []string // of which programs heard; state that a real one keeps too
 	killed   int
+	real     []int // processes that are truly there
 }
 
 func (f *fakeProcesses) main(uid string) (effects.TmuxPane, bool) {
@@ -481,6 +484,9 @@ func (f *fakeProcesses) List(_ context.Context, uid string) (all []effects.Proce
 		for _, p := range f.extra[uid] {
 			all = append(all, p.ProcessID)
 		}
+		for _, pid := range f.real {
+			all = append(all, effects.ProcessID{PID: pid, StartTime: "1"})
+		}
 		return nil
 	})
 	return all, err
@@ -492,6 +498,10 @@ func (f *fakeProcesses) Signal(_ context.Context, uid string, _ effects.ProcessI
 		if p, ok := f.main(uid); ok && !f.stubborn {
 			f.w.mux.Die(p, signal)
 		}
+		for _, pid := range f.real {
+			must(f.w.t, syscall.Kill(pid, unix.SignalNum(signal)))
+		}
+		f.real = nil
 		f.extra[uid] = slices.DeleteFunc(f.extra[uid], func(p fakeProcess) bool { return !p.stubborn })
 		return nil
 	})
