@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,7 +87,8 @@ func serve(ctx context.Context, o options) (err error) {
 		}
 	}()
 	var objectsLoaded, sourcesRead atomic.Bool
-	server := &health.Server{Gatherer: reg, Ready: map[string]health.Check{
+	var lifecycle lifecycleControl
+	server := &health.Server{Gatherer: reg, Private: map[string]http.Handler{"GET /v1/control-token": &lifecycle}, Ready: map[string]health.Check{
 		"objects": loaded(&objectsLoaded, "the state files are still being read"),
 		"sources": loaded(&sourcesRead, "the spool is still being read"),
 	}}
@@ -102,13 +104,13 @@ func serve(ctx context.Context, o options) (err error) {
 	}
 	g.Go(func() error { return owner.Watch(ctx) })
 	g.Go(func() error {
-		return manage(ctx, o, clk, layer, reg, objectsLoaded.Store, sourcesRead.Store)
+		return manage(ctx, o, clk, layer, reg, &lifecycle, objectsLoaded.Store, sourcesRead.Store)
 	})
 	return g.Wait()
 }
 
 // manage joins the parts and runs them until ctx ends.
-func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.Layer, reg *prometheus.Registry, objectsLoaded, sourcesRead func(bool)) (err error) {
+func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.Layer, reg *prometheus.Registry, lifecycle *lifecycleControl, objectsLoaded, sourcesRead func(bool)) (err error) {
 	log := logr.FromContextOrDiscard(ctx)
 	me, err := launch.CurrentUser(ctx)
 	if err != nil {
@@ -134,7 +136,10 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 
 	objects, err := store.Open(ctx, store.Options{
 		Dir: o.home.Objects(), Files: layer, Clock: clk, Log: log.WithName("store"),
-		Finalizers: map[string]string{v1alpha1.KindSession: v1alpha1.SessionFinalizer, v1alpha1.KindQuarantine: v1alpha1.QuarantineFinalizer},
+		Finalizers: map[string]string{
+			v1alpha1.KindSession: v1alpha1.SessionFinalizer, v1alpha1.KindQuarantine: v1alpha1.QuarantineFinalizer,
+			v1alpha1.KindSessionRequest: v1alpha1.SessionRequestFinalizer,
+		},
 	})
 	if err != nil {
 		return err
@@ -218,6 +223,10 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 		return err
 	}
 	defer aside.Close()
+	requests := newRequests(requestParts{
+		options: o, clock: clk, layer: layer, objects: objects, definitions: definitions, mux: mux, metrics: metrics,
+		userHome: me.Home, control: lifecycle, log: log.WithName("request"),
+	})
 	objects.OnChange(c.Enqueue)
 	objects.OnChange(aside.Enqueue)
 	objects.OnChange(func(key api.Key) {
@@ -254,6 +263,9 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 			}
 		}
 		enqueueAll()
+		requests.Look()
+		g.Go(func() error { requests.Run(ctx); return nil })
+		g.Go(func() error { requests.Listen(ctx); return nil })
 		g.Go(func() error {
 			aside.Look(ctx)
 			aside.Run(ctx)
@@ -266,6 +278,7 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 					log.Error(err, "full look at tmux")
 				}
 				enqueueAll()
+				requests.Look()
 				aside.Look(ctx)
 			})
 			return nil

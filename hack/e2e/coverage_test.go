@@ -68,8 +68,8 @@ var coverage = map[string]string{
 	"B-074": "TestB074DocumentSeparators",
 	"B-076": "TestB076NumberLikeStrings",
 	"B-077": "TestB077MalformedFiles",
-	"B-079": "not here: the broker (its own issue)",
-	"B-080": "not here: the broker (its own issue)",
+	"B-079": "TestCase036ForeignWebPage", // and controller/control TestHostile
+	"B-080": "TestCase036ForeignWebPage",
 	"B-082": "not here: the broker (its own issue)",
 	"B-083": "not here: the broker (its own issue)",
 	"B-085": "TestB085CanaryInError",
@@ -101,7 +101,7 @@ var coverage = map[string]string{
 	"031-implicit-types":             "TestB071ImplicitTypes",
 	"033-duplicate-keys":             "TestB073DuplicateKeys",
 	"034-document-separators":        "TestB074DocumentSeparators",
-	"036-foreign-web-page":           "not here: the broker (its own issue)",
+	"036-foreign-web-page":           "TestCase036ForeignWebPage",
 	"038-canary-in-error":            "TestB085CanaryInError",
 	"039-names-that-climb":           "TestB086NamesThatClimb",
 }
