@@ -22,6 +22,7 @@ import (
 	"skc.dev/skc/effects"
 	"skc.dev/skc/effects/files"
 	"skc.dev/skc/effects/git"
+	"skc.dev/skc/effects/process"
 )
 
 func TestSize(t *testing.T) {
@@ -294,16 +295,25 @@ func standIn(ctx context.Context, c *controllerStandIn, reasons <-chan string) e
 	return nil
 }
 
-func TestItself(t *testing.T) {
-	s := &v1alpha1.Session{Status: v1alpha1.SessionStatus{Tmux: &v1alpha1.TmuxStatus{PanePID: 47}}}
-	for value, want := range map[string]bool{
-		"sleep (pid 47)": true, "sleep (pid 147)": false, "sleep (pid 470)": false, "sh (pid 9), sleep (pid 47)": false, "sleep (pid 47), and 2 more": false, "none": false,
-	} {
-		if got := itself(s, v1alpha1.SafetyCheck{Name: git.CheckWorkingIn, Value: value}); got != want {
-			t.Errorf("%q: %v, want %v", value, got, want)
+// What runs in the session ends with it and is not in the way; what else works
+// in the folder is.
+func TestLooksPastTheSessionItself(t *testing.T) {
+	sessions := worktreeSessions(t, 2)
+	for i, s := range sessions {
+		cmd := exec.Command("sleep", "600")
+		cmd.Dir = s.Status.Workspace.Path
+		cmd.Env = append(os.Environ(), process.UIDVariable+"="+string(sessions[0].UID))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(i, err)
 		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	}
-	if itself(s, v1alpha1.SafetyCheck{Name: git.CheckDirty, Value: "x (pid 47)"}) || itself(&v1alpha1.Session{}, v1alpha1.SafetyCheck{Name: git.CheckWorkingIn, Value: "x (pid 0)"}) {
-		t.Error("something else is taken for the program")
+	c := &cli{clock: clock.RealClock{}, err: &strings.Builder{}}
+	seen := c.lookSafe(t.Context(), objects(sessions), patience{check: time.Minute, all: time.Minute, atOnce: 2})
+	if bad := red(seen[sessions[0].UID].checks); len(bad) != 0 {
+		t.Errorf("with its own program in it: %+v, want nothing", bad)
+	}
+	if bad := red(seen[sessions[1].UID].checks); len(bad) != 1 || bad[0].Name != git.CheckWorkingIn {
+		t.Errorf("with another's program in it: %+v, want working-in", bad)
 	}
 }

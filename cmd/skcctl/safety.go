@@ -22,6 +22,7 @@ import (
 	"skc.dev/skc/effects"
 	"skc.dev/skc/effects/files"
 	"skc.dev/skc/effects/git"
+	"skc.dev/skc/effects/process"
 )
 
 // patience bounds looks at workspaces: one check, all that a command looks at,
@@ -158,7 +159,15 @@ func lookAt(ctx context.Context, g *git.Git, p place, limit time.Duration) (safe
 	if !seen.ours {
 		return seen, nil
 	}
-	report, err := g.Safety(ctx, p.path, git.Limits{PerCheck: limit})
+	// What runs in the session ends with it, and so is not in the way.
+	own, err := process.NewSessions(false).List(ctx, uid)
+	if err != nil {
+		return safety{}, err
+	}
+	spare := func(pid int) bool {
+		return slices.ContainsFunc(own, func(id effects.ProcessID) bool { return id.PID == pid })
+	}
+	report, err := g.Safety(ctx, p.path, git.Limits{PerCheck: limit, Spare: spare})
 	if err != nil {
 		return safety{}, err
 	}
@@ -192,14 +201,6 @@ func (c *cli) foretell(ctx context.Context, h home.Home, keys []api.Key) {
 		writeFate(&b, o.(*v1alpha1.Session), seen[o.GetUID()])
 		fmt.Fprint(c.err, inert(b.String())) //nolint:errcheck // as all that is said beside the result
 	}
-}
-
-// itself tells whether nothing but the session's program is in the way, which
-// ends with the session.
-func itself(s *v1alpha1.Session, x v1alpha1.SafetyCheck) bool {
-	t := s.Status.Tmux
-	return t != nil && (x.Name == git.CheckOpenFiles || x.Name == git.CheckWorkingIn) &&
-		strings.HasSuffix(x.Value, fmt.Sprintf(" (pid %d)", t.PanePID)) && strings.Count(x.Value, " (pid ") == 1
 }
 
 // restoreLine is the command that brings a thing back.
@@ -240,7 +241,7 @@ func writeFate(w io.Writer, s *v1alpha1.Session, seen safety) {
 	default:
 		kept := duration.HumanDuration(s.Spec.Cleanup.RetentionOrDefault())
 		say("%s will be set aside and kept for %s; %s brings it back", what, kept, restoreLine(s.Namespace, s.Name))
-		bad := slices.DeleteFunc(red(seen.checks), func(x v1alpha1.SafetyCheck) bool { return itself(s, x) })
+		bad := red(seen.checks)
 		if len(bad) > 0 && !seen.live {
 			fmt.Fprintln(w, "  as skcd saw it last:") //nolint:errcheck // a buffer
 		}
