@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -176,6 +177,48 @@ func begun(s *v1alpha1.Session) {
 	if c := s.Status.Conversation; c != nil && s.Spec.Agent != nil && c.Profile == s.Spec.Agent.Profile {
 		c.Begun = true
 	}
+}
+
+// keepConversation writes into the definition that a restore of q brings back
+// which conversation the Session had: its status goes with it, and nothing else
+// knows the id.
+func (r *Reconciler) keepConversation(ctx context.Context, s *v1alpha1.Session, q *v1alpha1.Quarantine) error {
+	c, agent := s.Status.Conversation, s.Spec.Agent
+	if c == nil || agent == nil || !c.Begun || c.Profile != agent.Profile || agent.ConversationID == c.ID || q.Spec.Session == nil || q.Spec.Session.Definition == "" {
+		return nil
+	}
+	if c.Source == v1alpha1.ConversationMinted {
+		p, err := r.profile(ctx, s)
+		if err != nil {
+			return err
+		}
+		env, err := r.Launcher.Environment(s)
+		if err == nil && p != nil && p.Conversation != nil && p.Conversation.Mint != nil && p.Conversation.Mint.Record != nil {
+			// What cannot be known is kept: an id too many says so when it is resumed.
+			if there, err := r.Conversations.Recorded(p.Conversation.Mint.Record, c.ID, CaptureTarget{Env: env}); err == nil && !there {
+				return nil
+			}
+		}
+	}
+	var doc map[string]any
+	d := json.NewDecoder(strings.NewReader(q.Spec.Session.Definition))
+	d.UseNumber()
+	if err := d.Decode(&doc); err != nil {
+		return fmt.Errorf("definition of %s: %w", api.KeyOf(s), err)
+	}
+	spec, _ := doc["spec"].(map[string]any)
+	mine, ok := spec["agent"].(map[string]any)
+	if !ok {
+		return nil // it was edited meanwhile, and no pass has seen that
+	}
+	mine["conversationID"] = string(c.ID)
+	delete(mine, "forkFrom") // the copy is made
+	definition, err := json.Marshal(doc)
+	if err != nil {
+		return fmt.Errorf("definition of %s: %w", api.KeyOf(s), err)
+	}
+	q.Spec.Session.Definition = string(definition)
+	return nil
 }
 
 // neverRan are the ends of programs that have not begun.

@@ -472,6 +472,44 @@ func TestCaptureAtTheEnd(t *testing.T) {
 	w.wantStarted("bot", "bot", "bot resume b1")
 }
 
+// What a restore brings back resumes the conversation, if there is something to
+// resume.
+func TestKeepConversation(t *testing.T) {
+	w := newAgentWorld(t)
+	recorded := mint.DeepCopy()
+	recorded.Conversation.Mint = &v1alpha1.MintedConversation{Record: &v1alpha1.FileSet{Root: "/x", Glob: "*"}}
+	w.profiles["recorded"] = recorded
+	w.recorded["there"] = true
+	const plain = `{"spec":{"agent":{"forkFrom":"f","profile":"P"},"restart":{"maxRestarts":9007199254740993}}}`
+	kept := func(id string) string {
+		return `{"spec":{"agent":{"conversationID":"` + id + `","profile":"P"},"restart":{"maxRestarts":9007199254740993}}}`
+	}
+	for _, c := range []struct {
+		name, profile, of string
+		id                v1alpha1.ConversationID
+		source            v1alpha1.ConversationSource
+		begun             bool
+		definition, want  string
+	}{
+		{"minted", "mint", "mint", "a", v1alpha1.ConversationMinted, true, plain, kept("a")},
+		{"captured", "capture", "capture", "a", v1alpha1.ConversationCaptured, true, plain, kept("a")},
+		{"not begun", "mint", "mint", "a", v1alpha1.ConversationMinted, false, plain, plain},
+		{"another agent's", "mint", "capture", "a", v1alpha1.ConversationCaptured, true, plain, plain},
+		{"written down", "recorded", "recorded", "there", v1alpha1.ConversationMinted, true, plain, kept("there")},
+		{"not written down", "recorded", "recorded", "nowhere", v1alpha1.ConversationMinted, true, plain, plain},
+		{"the profile is gone", "gone", "gone", "a", v1alpha1.ConversationMinted, true, plain, kept("a")},
+		{"no definition", "mint", "mint", "a", v1alpha1.ConversationMinted, true, "", ""},
+		{"a command by now", "mint", "mint", "a", v1alpha1.ConversationMinted, true, `{"spec":{"command":["x"]}}`, `{"spec":{"command":["x"]}}`},
+	} {
+		s := &v1alpha1.Session{Spec: w.agent(v1alpha1.AgentSpec{Profile: c.profile})}
+		s.Status.Conversation = &v1alpha1.ConversationStatus{ID: c.id, Source: c.source, Profile: c.of, Begun: c.begun}
+		q := &v1alpha1.Quarantine{Spec: v1alpha1.QuarantineSpec{Session: &v1alpha1.QuarantinedSession{Definition: c.definition}}}
+		if err := w.r.keepConversation(t.Context(), s, q); err != nil || q.Spec.Session.Definition != c.want {
+			t.Errorf("%s: %v\n got %s\nwant %s", c.name, err, q.Spec.Session.Definition, c.want)
+		}
+	}
+}
+
 func TestReadinessOfProfile(t *testing.T) {
 	w := newAgentWorld(t)
 	s := &v1alpha1.Session{Spec: w.agent(v1alpha1.AgentSpec{Profile: "mint"})}

@@ -136,6 +136,9 @@ func (r *Reconciler) releaseWorkspace(ctx context.Context, s *v1alpha1.Session, 
 		return true, none, nil // it was set aside, and purged or given back
 	case errors.Is(err, effects.ErrNotFound):
 		q, err := r.quarantine(s, why, owner)
+		if err == nil {
+			err = r.keepConversation(ctx, s, q)
+		}
 		if err != nil {
 			return false, none, err
 		}
