@@ -311,3 +311,22 @@ func TestAgentProfileLife(t *testing.T) {
 		t.Errorf("get agentprofiles prints\n%s", out)
 	}
 }
+
+// A session that was deleted and is brought back goes on with its conversation.
+func TestAgentComesBack(t *testing.T) {
+	t.Parallel()
+	w := agents(t)
+	w.Apply(agent(w, "bot", "{profile: claude}"))
+	untilStarts(w, "bot", 1)
+	say(w, "bot", "remember seven")
+	talk := untilConversation(w, "bot")
+	w.MustCtl("delete", "session", "bot", "--wait", "--timeout=30s")
+	w.UntilGone("bot")
+	name := strings.TrimPrefix(strings.TrimSpace(w.MustCtl("get", "quarantines", "-o", "name")), "quarantine/")
+	w.MustCtl("restore", name)
+	w.Until("it is back", func() bool { return w.Session("bot") != nil })
+	if line := untilStarts(w, "bot", 2); line != fmt.Sprintf("claude --resume %s # %s", talk.ID, talk.ID) {
+		t.Errorf("it was started with %q", line)
+	}
+	w.Until("it remembers", func() bool { return strings.Contains(screen(w, "bot"), "you said: remember seven") })
+}
