@@ -173,6 +173,7 @@ type MintedConversation struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_]*$`
+	// +kubebuilder:validation:XValidation:rule="!(self in ['SKC_SESSION_UID', 'SKC_SESSION_NAMESPACE', 'SKC_SESSION_NAME', 'SKC_STARTUP_PROMPT_REF', 'TMUX', 'TMUX_PANE', 'HOME', 'PATH'])",message="is a variable by which skc, tmux or the program finds its way"
 	Env string `json:"env,omitempty"`
 	// What the agent writes once there is something to resume. While no such file
 	// is there, a later start uses command again, with the same id. The glob has
