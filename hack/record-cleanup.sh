@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Records docs/cleanup-session.txt: deletes and gives back sessions with work in
-# them, with the built binaries, and checks that every byte came back. The one
-# argument is the file to write.
+# Records docs/cleanup-session.txt: deletes and gives back a session with work in
+# it, with the built binaries, and checks that every byte came back. The one
+# argument is the file to write; SKC_BIN is where the binaries are.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(realpath "${1:-docs/cleanup-session.txt}")
-[ -x bin/skcd ] || { echo "run make build first" >&2; exit 1; }
-export PATH=$PWD/bin:$PATH
+bin=$(realpath "${SKC_BIN:-bin}")
+[ -x "$bin/skcd" ] || { echo "run make build first" >&2; exit 1; }
+export PATH=$bin:$PATH
 
 # Short, as sockets need it, and always the same, as a record needs it.
-top=/tmp/skc-cleanup
+top=${SKC_RECORD:-/tmp/skc-cleanup}
 [ ! -e "$top" ] || { echo "$top is there; remove it first" >&2; exit 1; }
 mkdir -m 700 "$top"
 export SKC_HOME=$top/home GIT_CONFIG_GLOBAL=$top/gitconfig GIT_CONFIG_NOSYSTEM=1
@@ -37,12 +38,12 @@ git init -q --bare origin.git
 git clone -q origin.git app 2>/dev/null
 printf 'package main\n' >app/login.go
 git -C app add . && git -C app commit -qm 'first' && git -C app push -q origin main
-cat >fix-login.yaml <<'YAML'
+cat >fix-login.yaml <<YAML
 apiVersion: skc.dev/v1alpha1
 kind: Session
 metadata: {name: fix-login}
 spec:
-  target: {worktree: {repo: /tmp/skc-cleanup/app, branch: fix/login}}
+  target: {worktree: {repo: $top/app, branch: fix/login}}
   command: [sleep, "3600"]
 YAML
 mkdir -p "$SKC_HOME/spool"

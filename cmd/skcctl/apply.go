@@ -121,7 +121,7 @@ func (d *desired) apply(in manifest.File, i int, dryRun bool) (did string, err e
 	if err != nil {
 		return "", err
 	}
-	if in, i, err = keepRestart(in, i, old, at); err != nil {
+	if in, i, err = keepAnnotations(in, i, old, at); err != nil {
 		return "", err
 	}
 	if manifest.Same(old.Docs[at], in.Docs[i]) {
@@ -134,15 +134,24 @@ func (d *desired) apply(in manifest.File, i int, dryRun bool) (did string, err e
 	return "configured", err
 }
 
-// keepRestart carries the annotation that skcctl restart made over to a
-// document that does not have it: dropping it would be one more restart.
-func keepRestart(in manifest.File, i int, old manifest.File, at int) (manifest.File, int, error) {
-	value, was := old.Docs[at].Object.GetAnnotations()[v1alpha1.RestartedAtAnnotation]
-	if _, is := in.Docs[i].Object.GetAnnotations()[v1alpha1.RestartedAtAnnotation]; is || !was {
-		return in, i, nil
+// kept are the annotations that skc made, and that a document which lacks them
+// would drop: one more restart, or a worktree that came back from quarantine and
+// is not known as the Session's any more.
+var kept = []string{v1alpha1.RestartedAtAnnotation, v1alpha1.RestoredFromAnnotation}
+
+// keepAnnotations carries those over to a document that does not have them.
+func keepAnnotations(in manifest.File, i int, old manifest.File, at int) (manifest.File, int, error) {
+	for _, name := range kept {
+		value, was := old.Docs[at].Object.GetAnnotations()[name]
+		if _, is := in.Docs[i].Object.GetAnnotations()[name]; is || !was {
+			continue
+		}
+		var err error
+		if in, err = in.Set(i, value, "metadata", "annotations", name); err != nil {
+			return in, i, err
+		}
 	}
-	next, err := in.Set(i, value, "metadata", "annotations", v1alpha1.RestartedAtAnnotation)
-	return next, i, err
+	return in, i, nil
 }
 
 // inputs are the files that -f names.
