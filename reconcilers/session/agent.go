@@ -136,7 +136,7 @@ func wanted(p *v1alpha1.AgentProfileSpec, s *v1alpha1.Session, newID func() stri
 	}
 	given := agent.ConversationID
 	switch {
-	case agent.ForkFrom != "" && len(p.Fork) == 0:
+	case have == nil && agent.ForkFrom != "" && len(p.Fork) == 0:
 		return nil, fmt.Errorf("profile %s cannot copy a conversation", agent.Profile)
 	case p.Conversation == nil && given != "":
 		return nil, fmt.Errorf("profile %s cannot resume a conversation", agent.Profile)

@@ -235,6 +235,27 @@ func TestMintedIsResumed(t *testing.T) {
 	w.wantConversation(web, "id-1", v1alpha1.ConversationMinted)
 }
 
+// A copy is made once; then it is a conversation as others are.
+func TestForkedOnce(t *testing.T) {
+	w := newAgentWorld(t)
+	fork := mint.DeepCopy()
+	fork.Fork = []v1alpha1.ArgTemplate{"bot", "fork", "{conversationID}", "{newConversationID}"}
+	w.profiles["fork"] = fork
+	w.applyAs(web, w.agent(v1alpha1.AgentSpec{Profile: "fork", ForkFrom: "old"}))
+	w.passOf(web)
+	w.wantConversation(web, "id-1", v1alpha1.ConversationMinted)
+	w.profiles["fork"] = mint // it need not be able to any more
+	w.die(web)
+	w.passOf(web)
+	w.wantStarted("bot fork old id-1", "bot resume id-1")
+
+	w = newAgentWorld(t)
+	w.applyAs(web, w.agent(v1alpha1.AgentSpec{Profile: "mint", ForkFrom: "old"}))
+	w.passOf(web)
+	w.wantReason(web, v1alpha1.ReasonConversationUnsupported)
+	w.wantStarted()
+}
+
 // A program that is not there has begun nothing.
 func TestMintedNeverRan(t *testing.T) {
 	w := newAgentWorld(t)

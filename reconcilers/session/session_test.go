@@ -391,13 +391,8 @@ func TestCrashBetweenStartAndRecord(t *testing.T) {
 // For every n the nth effect fails once, before it acts or after; one more clean
 // run leads to the world of an unbroken one.
 func TestAnyFailureHeals(t *testing.T) {
-	type step struct {
-		name string
-		do   func(w *world)
-		want func(w *world)
-	}
 	running := func(attempt int64) func(*world) { return func(w *world) { w.wantRunning(attempt) } }
-	steps := []step{
+	anyFailureHeals(t, newWorld, []step{
 		{"create", func(w *world) { w.apply(w.spec(), nil) }, running(1)},
 		{"change", func(w *world) { w.apply(w.spec(func(s *v1alpha1.SessionSpec) { s.Command = []string{"b"} }), nil) }, running(2)},
 		{"restart after death", func(w *world) { w.mux.Exit(w.pane(), 3) }, running(3)},
@@ -418,7 +413,21 @@ func TestAnyFailureHeals(t *testing.T) {
 				w.t.Fatal("still there")
 			}
 		}},
-	}
+	})
+}
+
+// step is one thing that a user, or a program, does, and what is there when all
+// passes are over.
+type step struct {
+	name string
+	do   func(w *world)
+	want func(w *world)
+}
+
+// anyFailureHeals fails the nth call of any effect during each step, for every n,
+// before it acts and after, and ends the controller there.
+func anyFailureHeals(t *testing.T, newWorld func(*testing.T) *world, steps []step) {
+	t.Helper()
 	for i := range steps {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, after %v", steps[i].name, after), func(t *testing.T) {
