@@ -58,6 +58,7 @@ func TestDecodeRefusesProfile(t *testing.T) {
 		{"told twice", "  command: [bot, \"{conversationID}\"]\n  conversation: {mint: {env: ID}}\n  resume: [bot, \"{conversationID}\"]\n", "f:4: spec: " + oneWay},
 		{"captured and told", "  command: [bot, \"{conversationID}\"]\n  conversation: {capture: [{terminal: Screen, pattern: \"(?P<id>x)\"}]}\n  resume: [bot, \"{conversationID}\"]\n", "f:4: spec: " + oneWay},
 		{"told in skc's own mark", "  command: [bot]\n  conversation: {mint: {env: SKC_SESSION_UID}}\n  resume: [bot, \"{conversationID}\"]\n", "f:6: spec.conversation.mint.env: is a variable by which skc, tmux or the program finds its way"},
+		{"a copy without an id", "  command: [bot, \"{conversationID}\"]\n  conversation: {mint: {}}\n  resume: [bot, \"{conversationID}\"]\n  fork: [bot, \"{conversationID}\"]\n", "f:4: spec: fork has {newConversationID} when conversation.mint gives no env, and only then"},
 		{"both ways", "  command: [bot]\n  conversation: {mint: {env: ID}, capture: [{terminal: Screen, pattern: \"(?P<id>x)\"}]}\n  resume: [bot, \"{conversationID}\"]\n", "f:6: spec.conversation: exactly one of mint, capture is needed"},
 		{"a preset in command", "  command: [bot, \"{modelPreset}\"]\n", "f:4: spec: " + placed},
 		{"presets without a place", "  command: [bot]\n  modelPreset: {args: [--fast]}\n", "f:6: spec.modelPreset: args must have {modelPreset} and no other placeholder"},

@@ -54,6 +54,7 @@ type AgentProfileList struct {
 // +kubebuilder:validation:XValidation:rule="self.command.exists(a, a.endsWith('{conversationID}')) == (has(self.conversation) && has(self.conversation.mint) && !has(self.conversation.mint.env))",message="command has {conversationID} when conversation.mint gives no env, and only then"
 // +kubebuilder:validation:XValidation:rule="!has(self.resume) || self.resume.exists(a, a.endsWith('{conversationID}'))",message="resume must have {conversationID}"
 // +kubebuilder:validation:XValidation:rule="!has(self.fork) || self.fork.exists(a, a.endsWith('{conversationID}'))",message="fork must have {conversationID}"
+// +kubebuilder:validation:XValidation:rule="!has(self.fork) || !has(self.conversation) || self.fork.exists(a, a.endsWith('{newConversationID}')) == (has(self.conversation.mint) && !has(self.conversation.mint.env))",message="fork has {newConversationID} when conversation.mint gives no env, and only then"
 // +kubebuilder:validation:XValidation:rule="!self.command.exists(a, a.endsWith('{modelPreset}') || a.endsWith('{newConversationID}')) && (!has(self.resume) || !self.resume.exists(a, a.endsWith('{modelPreset}') || a.endsWith('{newConversationID}'))) && (!has(self.fork) || !self.fork.exists(a, a.endsWith('{modelPreset}')))",message="{modelPreset} belongs in modelPreset.args, and {newConversationID} in fork"
 type AgentProfileSpec struct {
 	// Program and arguments that begin a new conversation, run without a shell.
