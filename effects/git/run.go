@@ -77,10 +77,16 @@ func (g *Git) run(ctx context.Context, c call) error {
 	for _, s := range settings {
 		argv = append(argv, "-c", s)
 	}
+	argv = append(argv, c.args...)
+	path := g.o.Git
+	if c.hold != nil {
+		// Our own umask keeps what is ours private. What git writes is the user's.
+		path, argv = "/bin/sh", append([]string{"sh", "-c", `umask 022 && exec "$0" "$@"`, g.o.Git}, argv[1:]...)
+	}
 	stderr := &limited{max: maxStderr}
 	cmd := &exec.Cmd{
-		Path:        g.o.Git,
-		Args:        append(argv, c.args...),
+		Path:        path,
+		Args:        argv,
 		Dir:         "/", // a folder that cannot be in use by us; git is told by -C
 		Env:         append(environment(ceiling(c.args)), c.env...),
 		Stdout:      c.out,

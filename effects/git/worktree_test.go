@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"sync"
 	"testing"
 	"time"
@@ -738,5 +739,24 @@ func TestComesBackWhileDropped(t *testing.T) {
 			w.ensure(want)
 			w.wantWhole(want)
 		})
+	}
+}
+
+// What git writes for us has the modes that it has when the user's own git writes
+// it, though skcd keeps to itself what it writes.
+func TestModesAreTheUsers(t *testing.T) {
+	w := newWorld(t)
+	w.put("app/run", "#!/bin/sh\n")
+	must(t, os.Chmod(w.path("app/run"), 0o755))
+	w.commit(w.repo, "run")
+	old := syscall.Umask(0o077)
+	got := w.ensure(w.want("feat"))
+	syscall.Umask(old)
+	for name, want := range map[string]os.FileMode{"": 0o755, "README": 0o644, "d": 0o755, "run": 0o755} {
+		fi, err := os.Stat(filepath.Join(got.Path, name))
+		must(t, err)
+		if fi.Mode().Perm() != want {
+			t.Errorf("%q has the mode %s, want %s", name, fi.Mode().Perm(), want)
+		}
 	}
 }
