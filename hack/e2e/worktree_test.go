@@ -219,7 +219,7 @@ func TestB052WorktreeRemovedByHand(t *testing.T) {
 		want string // of WorkspaceReady; empty: it runs again
 	}{
 		"removed":                 {func(f *forge, dir string) { world.Must(f, os.RemoveAll(dir)) }, ""},
-		"removed by git":          {func(f *forge, dir string) { f.git("worktree", "remove", "--force", dir) }, ""},
+		"removed by git":          {(*forge).removeTree, ""},
 		"removed and pruned":      {func(f *forge, dir string) { world.Must(f, os.RemoveAll(dir)); f.git("worktree", "prune") }, ""},
 		"removed with its parent": {func(f *forge, dir string) { world.Must(f, os.RemoveAll(filepath.Dir(dir))) }, ""},
 		"an empty folder instead": { // as a disk leaves that is not mounted
@@ -233,7 +233,7 @@ func TestB052WorktreeRemovedByHand(t *testing.T) {
 			f.put(dir, "mine", "mine")
 		}, "False/PathNotEmpty"},
 		"its branch taken meanwhile": {func(f *forge, dir string) {
-			f.git("worktree", "remove", "--force", dir)
+			f.removeTree(dir)
 			f.git("checkout", "-q", "feat")
 		}, "False/BranchCheckedOutElsewhere"},
 		"moved by git": {func(f *forge, dir string) { f.git("worktree", "move", dir, filepath.Join(f.Work, "moved")) }, "False/WorktreeMoved"},
@@ -268,7 +268,7 @@ func TestB052WorktreeRemovedByHand(t *testing.T) {
 						t.Errorf("it is on %q", on)
 					}
 				} else {
-					f.UntilCondition("wt", v1alpha1.WorkspaceReady, tt.want)
+					f.UntilCondition("wt", v1alpha1.WorkspaceReady, "False/WorktreeMissing")
 					if m := f.Message("wt", v1alpha1.WorkspaceReady); m == "" {
 						t.Error("there is no message")
 					}
@@ -281,9 +281,18 @@ func TestB052WorktreeRemovedByHand(t *testing.T) {
 	}
 }
 
-// list is every name below dir, with what it holds.
+// removeTree removes a worktree as git does, which fails when skcd looks for its
+// worktree in the very moment.
+func (f *forge) removeTree(dir string) {
+	f.Until("git removed "+dir, func() bool {
+		_, err := tryGit(f.World, f.repo, "worktree", "remove", "--force", dir)
+		return err == nil || f.entry(dir) == ""
+	})
+}
+
+// list is every name below dir, with what it holds, but not what git keeps.
 func list(w *world.World, dir string) string {
-	out, err := exec.Command("sh", "-c", `cd "$1" 2>/dev/null || exit 0; find . -printf '%p %M %s %l\n' | sort; find . -type f -exec sha256sum {} + | sort`, "sh", dir).CombinedOutput()
+	out, err := exec.Command("sh", "-c", `cd "$1" 2>/dev/null || exit 0; find . -name .git -type d -prune -o -name '*.git' -prune -o -printf '%p %M %s %l\n' | sort; find . -name .git -type d -prune -o -name '*.git' -prune -o -type f -exec sha256sum {} + | sort`, "sh", dir).CombinedOutput()
 	if err != nil {
 		w.Fatalf("%v: %s", err, out)
 	}
@@ -336,7 +345,9 @@ func TestB053LockedAndAway(t *testing.T) {
 			}
 			f.git(append(args, dir)...)
 			f.Stop(syscall.SIGTERM)
-			world.Must(t, os.Rename(dir, dir+".away"))
+			away := filepath.Join(f.Work, "away", "tree")
+			world.Must(t, os.MkdirAll(filepath.Dir(away), 0o755))
+			world.Must(t, os.Rename(dir, away))
 			f.Kill(f.Main("wt"), syscall.SIGKILL)
 			f.Start()
 			wantAway := func(when string) {
@@ -362,7 +373,7 @@ func TestB053LockedAndAway(t *testing.T) {
 			f.Drop("wt.yaml", f.worktree("wt", "feat"))
 			wantAway("applied again")
 			wantKept("applied again")
-			world.Must(t, os.Rename(dir+".away", dir))
+			world.Must(t, os.Rename(away, dir))
 			if b, err := os.ReadFile(filepath.Join(dir, "draft")); err != nil || string(b) != "draft\n" {
 				t.Errorf("%q, %v", b, err)
 			}
@@ -407,8 +418,11 @@ func TestB055WorkComesBack(t *testing.T) {
 	world.Must(t, os.Chmod(filepath.Join(dir, "untracked"), 0o755))
 	world.Must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
 	before, status := list(f.World, dir), gitIn(f.World, dir, "status", "--porcelain", "--ignored")
-	if out := f.MustCtl("delete", "session", "wt", "--dry-run"); !strings.Contains(out, "untracked") {
-		t.Errorf("nothing is said of what will be set aside:\n%s", out)
+	f.Until("the look for what would be lost has seen it", func() bool {
+		return strings.Contains(f.Message("wt", v1alpha1.SafeToDelete), "untracked")
+	})
+	if r := f.Ctl("delete", "session", "wt", "--dry-run"); !strings.Contains(r.Out+r.Err, "untracked") || !strings.Contains(r.Out+r.Err, "set aside") {
+		t.Errorf("nothing is said of what will be set aside: %+v", r)
 	}
 	f.take("wt")
 	q := untilKept(f.World, "wt")
@@ -490,7 +504,7 @@ func TestB056CommitsStay(t *testing.T) {
 		commits[name] = gitIn(f.World, dir, "rev-parse", "HEAD")
 	}
 	for name := range commits {
-		f.Remove(name + ".yaml")
+		f.MustCtl("delete", "session", name) // five files gone at once would be held
 	}
 	for name := range commits {
 		f.UntilGone(name)

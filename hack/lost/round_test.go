@@ -385,7 +385,7 @@ func (b *batch) step(s *subject, st step) bool {
 		if h == nil {
 			return false
 		}
-		err := os.Remove(b.quarantine(h).Annotations[v1alpha1.SourceFileAnnotation])
+		err := os.Remove(b.defines(b.quarantine(h)))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			b.Fatal(err)
 		}
@@ -436,7 +436,7 @@ func (b *batch) restore(s *subject, h *held, how string, r *rand.Rand) {
 
 // edit changes the file that defines a Quarantine, as a person does.
 func (b *batch) edit(q *v1alpha1.Quarantine, change func(spec map[string]any)) {
-	path := q.Annotations[v1alpha1.SourceFileAnnotation]
+	path := b.defines(q)
 	data, err := os.ReadFile(path)
 	world.Must(b.World, err)
 	doc := map[string]any{}
@@ -465,12 +465,26 @@ func (b *batch) takeBack(when string) {
 	}
 }
 
+// source is the file that defines the object of a state file; empty when there is
+// none.
+func source(state string) string {
+	var o struct{ Source struct{ File string } }
+	data, err := os.ReadFile(state)
+	if err != nil || yaml.Unmarshal(data, &o) != nil {
+		return ""
+	}
+	return o.Source.File
+}
+
+// defines is the file that defines a Quarantine.
+func (b *batch) defines(q *v1alpha1.Quarantine) string {
+	return source(filepath.Join(b.State, "objects", "quarantine", q.Namespace, q.Name+".yaml"))
+}
+
 // file is what defines the Session.
 func (b *batch) file(s *subject) string {
-	if o := b.Session(s.name); o != nil {
-		if file := o.Annotations[v1alpha1.SourceFileAnnotation]; file != "" {
-			return file
-		}
+	if file := source(b.StateFile(s.name)); file != "" {
+		return file
 	}
 	return filepath.Join(b.Spool, s.name+".yaml")
 }
