@@ -126,12 +126,12 @@ func newWorker(limit int, do func(context.Context, api.Key) error, ended func(ap
 
 func (w worker) Begin(key api.Key) { w.Runner.Begin(key, struct{}{}) }
 
-func (w worker) Ended(key api.Key) (err error, ended, running bool) { //nolint:revive // as quarantine.Worker has it
+func (w worker) Ended(key api.Key) (ended, running bool, failed error) {
 	r, running := w.Runner.Ended(key)
 	if r == nil {
-		return nil, false, running
+		return false, running, nil
 	}
-	return r.Err, true, false
+	return true, false, r.Err
 }
 
 // ownersHidden says why somebody who owns something may not be seen: what names

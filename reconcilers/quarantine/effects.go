@@ -110,7 +110,7 @@ type Worker interface {
 	Begin(key api.Key)
 	// Ended hands over the result of the work that ended, once. running tells that
 	// there will be one.
-	Ended(key api.Key) (err error, ended, running bool) //nolint:revive // the error is what is handed over
+	Ended(key api.Key) (ended, running bool, failed error)
 	// Stop tells the work of key to end.
 	Stop(key api.Key)
 }

@@ -335,7 +335,7 @@ func (r *Reconciler) ensureRegistered(ctx context.Context, q *v1alpha1.Quarantin
 // ensureSize counts what is kept, once. A count that failed is made again later.
 func (r *Reconciler) ensureSize(q *v1alpha1.Quarantine, k effects.Kept) {
 	key := api.KeyOf(q)
-	if err, ended, _ := r.Sizer.Ended(key); ended && err != nil {
+	if ended, _, err := r.Sizer.Ended(key); ended && err != nil {
 		r.noteFailure(&r.unsized, q, k)
 	}
 	if wait, _ := r.failedLately(&r.unsized, q, k); k.Size == nil && wait <= 0 {

@@ -21,7 +21,7 @@ func (r *Reconciler) ensurePurged(ctx context.Context, q *v1alpha1.Quarantine, k
 	}
 	key := api.KeyOf(q)
 	r.Sizer.Stop(key)
-	failed, ended, running := r.Purger.Ended(key)
+	ended, running, failed := r.Purger.Ended(key)
 	if ended && failed != nil && !errors.Is(failed, context.Canceled) {
 		r.noteFailure(&r.unpurged, q, k)
 		status, reason, _ := obstacle(failed)

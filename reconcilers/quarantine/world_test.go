@@ -517,12 +517,12 @@ func (f *fakeWorker) Begin(k api.Key) {
 	}
 }
 
-func (f *fakeWorker) Ended(k api.Key) (err error, ended, running bool) { //nolint:revive // as its interface
+func (f *fakeWorker) Ended(k api.Key) (ended, running bool, failed error) {
 	if err, ok := f.ended[k]; ok {
 		delete(f.ended, k)
-		return err, true, false
+		return true, false, err
 	}
-	return nil, false, slices.Contains(f.waiting, k)
+	return false, slices.Contains(f.waiting, k), nil
 }
 
 func (f *fakeWorker) Stop(k api.Key) {
