@@ -529,25 +529,26 @@ func TestAnyFailureOfAWorkspaceHeals(t *testing.T) {
 	onPlain := func(w *world) { w.apply(w.spec(), nil) }
 	onTree := func(w *world) { w.applyWorktree() }
 	for name, tt := range map[string]struct {
+		from  int
 		steps []step
 	}{
-		"a folder with work": {[]step{
+		"a folder with work": {0, []step{
 			{"create", onPlain, made(work)},
 			{"delete", func(w *world) { w.put("work/work", "mine"); w.remove() }, gone(1)},
 		}},
-		"a folder without": {[]step{
+		"a folder without": {1, []step{
 			{"create", onPlain, made(work)},
 			{"delete", (*world).remove, func(w *world) { gone(0)(w); w.wantNames("app") }},
 		}},
-		"a worktree": {[]step{
+		"a worktree": {0, []step{
 			{"create", onTree, made((*world).wt)},
 			{"delete", func(w *world) { w.put("app.worktrees/feat/work", "mine"); w.remove() }, gone(1)},
 		}},
-		"a worktree, and then a folder": {[]step{
+		"a worktree, and then a folder": {1, []step{
 			{"create", onTree, made((*world).wt)},
 			{"change", func(w *world) { w.put("app.worktrees/feat/work", "mine"); onPlain(w) }, func(w *world) { made(work)(w); aside(1)(w) }},
 		}},
-		"retained": {[]step{
+		"retained": {1, []step{
 			{"create", func(w *world) {
 				w.applyWorktree(func(s *v1alpha1.SessionSpec) { s.Cleanup.Policy = v1alpha1.CleanupRetain })
 			}, made((*world).wt)},
@@ -559,6 +560,6 @@ func TestAnyFailureOfAWorkspaceHeals(t *testing.T) {
 			}},
 		}},
 	} {
-		t.Run(name, func(t *testing.T) { anyFailureHeals(t, newWorktreeWorld, tt.steps) })
+		t.Run(name, func(t *testing.T) { anyFailureHeals(t, newWorktreeWorld, tt.from, tt.steps) })
 	}
 }

@@ -45,7 +45,7 @@ func (w *world) repo() string { return filepath.Join(w.dir, "app") }
 // wt is where the worktree of branch feat is unless told.
 func (w *world) wt() string { return filepath.Join(w.dir, "app.worktrees", "feat") }
 
-func newWorktreeWorld(t *testing.T) *world {
+func newWorktreeWorld(t testing.TB) *world {
 	t.Helper()
 	w := newWorld(t)
 	w.sh(w.dir, "init", "-q", "-b", "main", w.repo())

@@ -39,7 +39,7 @@ var web = api.Key{Kind: v1alpha1.KindSession, Namespace: v1alpha1.DefaultNamespa
 // world is a Session's whole surroundings: the real store on real files, real
 // folders, and a tmux and processes that a test acts on.
 type world struct {
-	t     *testing.T
+	t     testing.TB
 	clock *clocktesting.FakeClock
 	store *store.Store
 	mux   *tmuxtest.Fake
@@ -86,7 +86,7 @@ func (i *injector) around(act func() error) error {
 	return err
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
 		t: t, clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)),
@@ -284,7 +284,7 @@ func (w *world) livingPanes() (n int) {
 	return n
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
