@@ -134,14 +134,14 @@ func (d *desired) apply(in manifest.File, i int, dryRun bool) (did string, err e
 	return "configured", err
 }
 
-// kept are the annotations that skc made, and that a document which lacks them
+// keptAnnotations are those that skc made, and that a document which lacks them
 // would drop: one more restart, or a worktree that came back from quarantine and
 // is not known as the Session's any more.
-var kept = []string{v1alpha1.RestartedAtAnnotation, v1alpha1.RestoredFromAnnotation}
+var keptAnnotations = []string{v1alpha1.RestartedAtAnnotation, v1alpha1.RestoredFromAnnotation}
 
 // keepAnnotations carries those over to a document that does not have them.
 func keepAnnotations(in manifest.File, i int, old manifest.File, at int) (manifest.File, int, error) {
-	for _, name := range kept {
+	for _, name := range keptAnnotations {
 		value, was := old.Docs[at].Object.GetAnnotations()[name]
 		if _, is := in.Docs[i].Object.GetAnnotations()[name]; is || !was {
 			continue

@@ -52,7 +52,7 @@ func (c *cli) completeKindsAndNames(_ *cobra.Command, args []string, toComplete 
 	names := c.names(args, toComplete)
 	if len(args) == 0 {
 		for _, kind := range v1alpha1.Kinds() {
-			names = append(names, v1alpha1.CRD(kind).Spec.Names.Singular)
+			names = append(names, definition(kind).Spec.Names.Singular)
 		}
 		names = append(names, "sources")
 	}

@@ -202,7 +202,7 @@ func ahead(at, now time.Time) string {
 
 // table prints the columns of the kind's CRD, as kubectl does from a server.
 func (p *printer) table(ctx context.Context, w io.Writer, kind string, items []item, withKind bool) error {
-	columns := v1alpha1.CRD(kind).Spec.Versions[0].AdditionalPrinterColumns
+	columns := definition(kind).Spec.Versions[0].AdditionalPrinterColumns
 	convert, err := tableconvertor.New(columns)
 	if err != nil {
 		return err

@@ -152,7 +152,7 @@ func (o *purgeOptions) confirm(ctx context.Context, items []item) error {
 			b.WriteString("    as skcd saw it last, before it was set aside:\n")
 		}
 		for _, check := range bad {
-			fmt.Fprintf(&b, "    %s: %s\n", check.Name, check.Value)
+			fmt.Fprintf(&b, "    %s: %s\n", check.Name, inertLine(check.Value))
 		}
 	}
 	fmt.Fprint(o.err, inert(b.String())) //nolint:errcheck // as all that is said beside the result

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -61,8 +63,10 @@ func runRestore(ctx context.Context, o *restoreOptions) error {
 		return usagef("name what to give back; skcctl get quarantines shows what there is")
 	case o.to != "" && len(o.args) > 1:
 		return usagef("--to is the place of one thing")
+	case !utf8.ValidString(o.to):
+		return usagef("--to %q: a path in a file has to be text", o.to)
 	case o.to != "" && o.to != "~" && !strings.HasPrefix(o.to, "~/"):
-		o.to = o.abs(o.to)
+		o.to = filepath.Clean(o.abs(o.to))
 	}
 	h, err := o.home()
 	if err != nil {
@@ -379,6 +383,9 @@ func about(q *v1alpha1.Quarantine, now time.Time) []string {
 	}
 	if at := q.Status.Deadline; at != nil {
 		all = append(all, "kept until "+at.Format(time.RFC3339)+" ("+ahead(at.Time, now)+")")
+	}
+	for i := range all {
+		all[i] = inertLine(all[i])
 	}
 	return all
 }

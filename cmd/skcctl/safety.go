@@ -199,7 +199,7 @@ func (c *cli) foretell(ctx context.Context, h home.Home, keys []api.Key) {
 	for _, o := range sessions {
 		var b strings.Builder
 		writeFate(&b, o.(*v1alpha1.Session), seen[o.GetUID()])
-		fmt.Fprint(c.err, inert(b.String())) //nolint:errcheck // as all that is said beside the result
+		fmt.Fprint(c.err, b.String()) //nolint:errcheck // as all that is said beside the result
 	}
 }
 
@@ -215,7 +215,7 @@ func restoreLine(ns, name string) string {
 func writeFate(w io.Writer, s *v1alpha1.Session, seen safety) {
 	path, name := s.Status.Workspace.Path, short(api.KeyOf(s))
 	say := func(format string, args ...any) {
-		fmt.Fprintf(w, "%s: %s\n", name, fmt.Sprintf(format, args...)) //nolint:errcheck // a buffer
+		fmt.Fprintf(w, "%s: %s\n", name, inertLine(fmt.Sprintf(format, args...))) //nolint:errcheck // a buffer
 	}
 	what, empty := path, false
 	if b := s.Status.Workspace.Branch; s.Spec.Target.Worktree != nil {
@@ -246,11 +246,11 @@ func writeFate(w io.Writer, s *v1alpha1.Session, seen safety) {
 			fmt.Fprintln(w, "  as skcd saw it last:") //nolint:errcheck // a buffer
 		}
 		for _, x := range bad {
-			fmt.Fprintf(w, "  %s: %s", x.Name, x.Value) //nolint:errcheck // a buffer
+			text := x.Name + ": " + x.Value
 			if x.Fix != "" {
-				fmt.Fprintf(w, " (%s)", x.Fix) //nolint:errcheck // a buffer
+				text += " (" + x.Fix + ")"
 			}
-			fmt.Fprintln(w) //nolint:errcheck // a buffer
+			fmt.Fprintf(w, "  %s\n", inertLine(text)) //nolint:errcheck // a buffer
 		}
 	}
 }

@@ -4,10 +4,25 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"skc.dev/skc/api"
 	"skc.dev/skc/api/v1alpha1"
 )
+
+// definitions are those of all kinds, to be read only. A copy of each at each use
+// would cost a wait for a thousand objects half a second a look.
+var definitions = sync.OnceValue(func() map[string]*apiextensionsv1.CustomResourceDefinition {
+	all := map[string]*apiextensionsv1.CustomResourceDefinition{}
+	for _, kind := range v1alpha1.Kinds() {
+		all[kind] = v1alpha1.CRD(kind)
+	}
+	return all
+})
+
+func definition(kind string) *apiextensionsv1.CustomResourceDefinition { return definitions()[kind] }
 
 // kindNamed is the kind that word means, by the names that the kinds' CRDs give:
 // sessions, session, ses, or with the group behind it, as session.skc.dev.
@@ -15,7 +30,7 @@ func kindNamed(word string) (string, bool) {
 	word = strings.ToLower(word)
 	word, _ = strings.CutSuffix(word, "."+v1alpha1.Group)
 	for _, kind := range v1alpha1.Kinds() {
-		names := v1alpha1.CRD(kind).Spec.Names
+		names := definition(kind).Spec.Names
 		if word == names.Plural || word == names.Singular || slices.Contains(names.ShortNames, word) {
 			return kind, true
 		}
@@ -113,7 +128,7 @@ func kindsOf(keys []api.Key) []string {
 }
 
 // plural is how people name several of a kind: sessions.
-func plural(kind string) string { return v1alpha1.CRD(kind).Spec.Names.Plural }
+func plural(kind string) string { return definition(kind).Spec.Names.Plural }
 
 // short is how results name an object: session/web.
 func short(k api.Key) string { return fmt.Sprintf("%s/%s", strings.ToLower(k.Kind), k.Name) }

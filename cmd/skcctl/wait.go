@@ -431,7 +431,7 @@ func behind(stored, file api.Object) string {
 
 // observes tells whether the status of a kind says which generation it answers.
 func observes(kind string) bool {
-	status := v1alpha1.CRD(kind).Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"]
+	status := definition(kind).Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"]
 	_, ok := status.Properties["observedGeneration"]
 	return ok
 }
