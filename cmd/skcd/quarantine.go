@@ -211,6 +211,10 @@ func (g gits) Head(ctx context.Context, path string) (string, error) {
 	return with(g, func(git *git.Git) (string, error) { return git.Head(ctx, path) })
 }
 
+func (g gits) Safety(ctx context.Context, path string) (effects.SafetyReport, error) {
+	return with(g, func(found *git.Git) (effects.SafetyReport, error) { return found.Safety(ctx, path, git.Limits{}) })
+}
+
 func (g gits) Transfer(ctx context.Context, path, from, to string) error {
 	return g.do(func(git *git.Git) error { return git.Transfer(ctx, path, from, to) })
 }

@@ -77,6 +77,8 @@ type Worktrees interface {
 	Look(path string) (effects.WorktreeLook, error)
 	// Head is the commit that it is at.
 	Head(ctx context.Context, path string) (string, error)
+	// Safety says what of it is nowhere else.
+	Safety(ctx context.Context, path string) (effects.SafetyReport, error)
 	Transfer(ctx context.Context, path, from, to string) error
 	Unmark(ctx context.Context, path, uid string) error
 	BeforeMove(ctx context.Context, path, uid, reason string) error

@@ -42,9 +42,6 @@ func (r *Reconciler) ensureSetAside(ctx context.Context, q *v1alpha1.Quarantine,
 			return r.notMoved(ctx, q, err)
 		}
 	}
-	if len(q.Status.Safety) == 0 {
-		q.Status.Safety = r.safety(ctx, q)
-	}
 	definition, err := json.Marshal(q.Spec)
 	if err != nil {
 		return controller.Result{}, fmt.Errorf("set aside for %s: %w", key, err)
@@ -119,15 +116,6 @@ func (r *Reconciler) without(q *v1alpha1.Quarantine, err error) (note string, ma
 // why is the reason with which git locks the worktree.
 func (r *Reconciler) why(q *v1alpha1.Quarantine) string {
 	return fmt.Sprintf("%s, quarantine %s/%s", q.Spec.Reason, q.Namespace, q.Name)
-}
-
-// safety is what the Session's last look found in its workspace.
-func (r *Reconciler) safety(ctx context.Context, q *v1alpha1.Quarantine) []v1alpha1.SafetyCheck {
-	s, err := r.session(ctx, q)
-	if err != nil || s == nil || s.Status.Workspace == nil || s.Status.Workspace.Path != q.Spec.Origin.Path {
-		return nil
-	}
-	return s.DeepCopy().Status.Workspace.Safety
 }
 
 // session is the Session that the thing was of, the very one; nil when it is no
@@ -332,13 +320,21 @@ func (r *Reconciler) ensureRegistered(ctx context.Context, q *v1alpha1.Quarantin
 	return note, err
 }
 
-// ensureSize counts what is kept, once. A count that failed is made again later.
+// ensureSize counts what is kept, and has it looked at, once. What failed is tried
+// again later.
 func (r *Reconciler) ensureSize(q *v1alpha1.Quarantine, k effects.Kept) {
 	key := api.KeyOf(q)
 	if ended, _, err := r.Sizer.Ended(key); ended && err != nil {
 		r.noteFailure(&r.unsized, q, k)
 	}
-	if wait, _ := r.failedLately(&r.unsized, q, k); k.Size == nil && wait <= 0 {
+	r.mu.Lock()
+	checks, looked := r.looked[key]
+	r.mu.Unlock()
+	if len(q.Status.Safety) == 0 {
+		q.Status.Safety = checks
+	}
+	done := k.Size != nil && (looked || len(q.Status.Safety) > 0 || q.Spec.Origin.Type != v1alpha1.QuarantineWorktree)
+	if wait, _ := r.failedLately(&r.unsized, q, k); !done && wait <= 0 {
 		r.Sizer.Begin(key)
 	}
 }

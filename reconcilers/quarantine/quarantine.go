@@ -55,7 +55,9 @@ type Reconciler struct {
 	tries map[string]int   // by UID: how often git failed in a row
 	// When work beside the passes failed, by UID, in observed time.
 	unsized, unpurged map[string]time.Duration
-	told              map[string]bool // what was found and can be no object
+	// What of a thing is nowhere else; there once it was looked at.
+	looked map[api.Key][]v1alpha1.SafetyCheck
+	told   map[string]bool // what was found and can be no object
 }
 
 // A recheck is made of what only a hand can change, since no change is heard.
@@ -224,7 +226,7 @@ func (r *Reconciler) finalize(ctx context.Context, q *v1alpha1.Quarantine) (cont
 		}
 	}
 	q.Finalizers = slices.DeleteFunc(q.Finalizers, func(f string) bool { return f == v1alpha1.QuarantineFinalizer })
-	r.forget(string(q.UID))
+	r.forget(key, string(q.UID))
 	return controller.Result{}, nil
 }
 
@@ -298,11 +300,39 @@ func newObject(key api.Key) *v1alpha1.Quarantine {
 	return q
 }
 
-// Size counts what is kept. It ends when ctx does.
+// Size counts what is kept, and looks what of it is nowhere else. It ends when
+// ctx does.
 func (r *Reconciler) Size(ctx context.Context, key api.Key) error {
-	_, err := r.Vault.Inventory(ctx, ID(key))
-	return err
+	k, err := r.Vault.Inventory(ctx, ID(key))
+	if err != nil {
+		return err
+	}
+	var checks []v1alpha1.SafetyCheck
+	if spec, err := planned(k); err == nil && spec.Origin.Type == v1alpha1.QuarantineWorktree {
+		report, err := r.Worktrees.Safety(ctx, k.Place)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil { // else git does not know it, and the tree says nothing of that
+			for _, c := range report.Checks {
+				if !slices.Contains(ofUse, c.Name) {
+					checks = append(checks, v1alpha1.SafetyCheck(c))
+				}
+			}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.looked == nil {
+		r.looked = map[api.Key][]v1alpha1.SafetyCheck{}
+	}
+	r.looked[key] = checks
+	return nil
 }
+
+// ofUse are the checks that say nothing of what is set aside: who uses it, our own
+// lock, and submodules, whose links lead nowhere until it is given back.
+var ofUse = []string{"open-files", "working-in", "lock", "submodules"}
 
 // Purge removes what is kept for good. It ends when ctx does, and goes on the
 // next time.
@@ -311,13 +341,14 @@ func (r *Reconciler) Purge(ctx context.Context, key api.Key) error {
 	return err
 }
 
-func (r *Reconciler) forget(uid string) {
+func (r *Reconciler) forget(key api.Key, uid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.grace, uid)
 	delete(r.tries, uid)
 	delete(r.unsized, uid)
 	delete(r.unpurged, uid)
+	delete(r.looked, key)
 }
 
 // failedBefore counts a failure of git, and tells whether it failed too often to

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"skc.dev/skc/api/v1alpha1"
@@ -51,8 +52,15 @@ func TestSetAside(t *testing.T) {
 		t.Errorf("the tree changed:\n%s", got)
 	}
 	head := w.sh(w.path("app"), "rev-parse", "feat")
-	if q.Status.Head != head || q.Status.Attempts != 1 || q.Status.SetAsideAt == nil || q.Status.Size == nil || q.Status.Size.Files < 4 || len(q.Status.Safety) != 1 {
+	if q.Status.Head != head || q.Status.Attempts != 1 || q.Status.SetAsideAt == nil || q.Status.Size == nil || q.Status.Size.Files < 4 {
 		t.Errorf("status is %+v, size %+v", q.Status, q.Status.Size)
+	}
+	checks := map[string]bool{}
+	for _, c := range q.Status.Safety {
+		checks[c.Name] = c.OK
+	}
+	if diff := cmp.Diff(map[string]bool{"dirty": false, "untracked": false, "ignored": true, "stash": true, "unpushed": false, "upstream": false}, checks); diff != "" {
+		t.Errorf("what was nowhere else:\n%s", diff)
 	}
 	if want := w.clock.Now().Add(168 * time.Hour); q.Status.Deadline == nil || q.Status.Deadline.Sub(want).Abs() > time.Second {
 		t.Errorf("deadline is %v, want %v", q.Status.Deadline, want)

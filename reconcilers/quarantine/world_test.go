@@ -258,7 +258,7 @@ func (w *world) session() *v1alpha1.Session {
 	before := s.DeepCopy()
 	s.Status.Workspace = &v1alpha1.WorkspaceStatus{
 		Path: tree, CreatedByController: true, Identity: w.identity(tree), Repo: w.path("app/.git"), Branch: "feat",
-		Safety: []v1alpha1.SafetyCheck{{Name: "dirty", Value: "1 file"}},
+		Safety: []v1alpha1.SafetyCheck{{Name: "dirty", OK: true, Value: "seen before there was any"}},
 	}
 	must(w.t, w.store.Update(w.t.Context(), before, s))
 	return w.getSession()
@@ -611,6 +611,10 @@ func (f failingVault) Forget(ctx context.Context, id string) error {
 type failingGit struct {
 	*git.Git
 	calls *injector
+}
+
+func (f failingGit) Safety(ctx context.Context, path string) (effects.SafetyReport, error) {
+	return f.Git.Safety(ctx, path, git.Limits{})
 }
 
 func (f failingGit) Transfer(ctx context.Context, path, from, to string) error {
