@@ -276,6 +276,13 @@ func TestResume(t *testing.T) {
 			v1alpha1.RequestSuccess, "", "cold_restarted", "web", 0, 1},
 		{"a live one of the user's", func(w *world) { w.file(w.session("web")) }, "web", nil, v1alpha1.RequestSuccess, "", "reattached", "web", 0, 0},
 		{"a stopped one of the user's", func(w *world) { w.file(w.session("web", stoppedSession)) }, "web", nil, v1alpha1.RequestFailure, lifecycle.ReasonSpawnFailed, "", "", 0, 0},
+		{"one in quarantine", func(w *world) { w.setAside("web") }, "web", nil, v1alpha1.RequestSuccess, "", "cold_restarted", "web", 0, 1},
+		{"one in quarantine that was stopped", func(w *world) { w.setAside("web", stoppedSession) }, "we", nil, v1alpha1.RequestSuccess, "", "cold_restarted", "web", 0, 1},
+		{"one that cannot come back", func(w *world) { w.setAside("web"); w.host.broken["web-q"] = v1alpha1.ReasonPlaceTaken }, "web", nil,
+			v1alpha1.RequestFailure, lifecycle.ReasonSpawnFailed, "", "", 0, 0},
+		{"one in quarantine and its namesake", func(w *world) { w.setAside("web"); w.has("web") }, "web", nil, v1alpha1.RequestSuccess, "", "reattached", "web", 0, 0},
+		{"one in quarantine and one stopped", func(w *world) { w.setAside("web-1"); w.has("web-2", stoppedSession) }, "web", nil,
+			v1alpha1.RequestFailure, lifecycle.ReasonAmbiguousTarget, "", "", 2, 0},
 		{"none", func(w *world) { w.has("web") }, "api", nil, v1alpha1.RequestFailure, lifecycle.ReasonNotFound, "", "", 0, 0},
 		{"one that does not start", func(w *world) { w.has("web", stoppedSession); w.host.broken["web"] = v1alpha1.ReasonCommandNotFound }, "web", nil,
 			v1alpha1.RequestFailure, lifecycle.ReasonSpawnFailed, "", "", 0, 0},
@@ -297,7 +304,7 @@ func TestResume(t *testing.T) {
 			if n := len(w.host.starts) - starts; n != c.starts || w.host.alive() != alive+c.starts {
 				t.Errorf("%d programs were started, %d live, %d did before; want %d more", n, w.host.alive(), alive, c.starts)
 			}
-			if s := w.getSession("web"); c.reason == lifecycle.ReasonSpawnFailed && s.Spec.DesiredState != v1alpha1.DesiredStopped {
+			if s := w.getSession("web"); c.reason == lifecycle.ReasonSpawnFailed && s != nil && s.Spec.DesiredState != v1alpha1.DesiredStopped {
 				t.Error("it should not run, and a resume that failed left it so that it should")
 			}
 		})

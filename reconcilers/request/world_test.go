@@ -610,6 +610,7 @@ func (h *host) started(id string) (n int) {
 
 func (h *host) pass() (changed bool) {
 	ctx := context.Background()
+	changed = h.quarantines()
 	all, err := store.For[*v1alpha1.Session](h.w.store, v1alpha1.KindSession).List(ctx)
 	must(h.w.t, err)
 	for _, s := range all {
@@ -627,6 +628,55 @@ func (h *host) pass() (changed bool) {
 		changed = changed || h.w.version(api.KeyOf(s)) != before
 	}
 	return changed
+}
+
+// quarantines gives back what is asked for, as their reconciler does.
+func (h *host) quarantines() (changed bool) {
+	ctx := context.Background()
+	all, err := store.For[*v1alpha1.Quarantine](h.w.store, v1alpha1.KindQuarantine).List(ctx)
+	must(h.w.t, err)
+	for _, q := range all {
+		after := q.DeepCopy()
+		say := func(t string, status metav1.ConditionStatus, reason string) {
+			meta.SetStatusCondition(&after.Status.Conditions, metav1.Condition{Type: t, Status: status, Reason: reason, Message: "as it is",
+				ObservedGeneration: q.Generation, LastTransitionTime: metav1.NewTime(h.w.clock.Now()).Rfc3339Copy()})
+		}
+		switch {
+		case condition(q.Status.Conditions, v1alpha1.Restored).Status == metav1.ConditionTrue:
+		case !q.Spec.Restore:
+			say(v1alpha1.SetAside, metav1.ConditionTrue, v1alpha1.ReasonKept)
+			say(v1alpha1.Restored, metav1.ConditionFalse, v1alpha1.ReasonNotAsked)
+		case h.broken[q.Name] != "":
+			say(v1alpha1.Restored, metav1.ConditionFalse, h.broken[q.Name])
+		default:
+			s := quarantinedSession(q)
+			s.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.KindSession}
+			s.Annotations[v1alpha1.RestoredFromAnnotation] = q.Spec.Origin.Owner
+			must(h.w.t, h.w.defs.Create(ctx, s))
+			say(v1alpha1.SetAside, metav1.ConditionFalse, v1alpha1.ReasonRestored)
+			say(v1alpha1.Restored, metav1.ConditionTrue, v1alpha1.ReasonRestored)
+		}
+		before := h.w.version(api.KeyOf(q))
+		must(h.w.t, h.w.store.Update(ctx, q, after))
+		changed = changed || h.w.version(api.KeyOf(q)) != before
+	}
+	return changed
+}
+
+// setAside is a Session in quarantine.
+func (w *world) setAside(name string, edit ...func(*v1alpha1.Session)) {
+	w.t.Helper()
+	definition, err := json.Marshal(w.session(name, edit...))
+	must(w.t, err)
+	q := &v1alpha1.Quarantine{Spec: v1alpha1.QuarantineSpec{
+		Origin:  v1alpha1.QuarantineOrigin{Type: v1alpha1.QuarantineFolder, Path: w.work, Identity: "1:2", Owner: "owner-" + name},
+		Session: &v1alpha1.QuarantinedSession{Namespace: v1alpha1.DefaultNamespace, Name: name, UID: "1", Definition: string(definition)},
+		Reason:  v1alpha1.QuarantineSessionDeleted,
+	}}
+	q.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.KindQuarantine}
+	q.Namespace, q.Name = v1alpha1.DefaultNamespace, name+"-q"
+	must(w.t, w.defs.Create(w.t.Context(), q))
+	w.settle()
 }
 
 func (h *host) look(s *v1alpha1.Session) {
