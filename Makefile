@@ -29,7 +29,7 @@ test: unit e2e ## everything that must pass: unit tests with the race detector, 
 
 unit: tmux ## unit and contract tests, on real tmux, git and files
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 10m ./...
-	CGO_ENABLED=1 $(GO) test -race -tags skcfaults -timeout 10m ./effects/fault ./effects/files ./effects/git ./effects/prompt ./effects/quarantine ./controller/store
+	CGO_ENABLED=1 $(GO) test -race -tags skcfaults -timeout 10m ./effects/fault ./effects/files ./effects/git ./effects/prompt ./effects/quarantine ./controller/store ./effects/audit ./controller/control
 
 e2e: tmux build build-faults ## the built binaries, driven by files and commands only; a kill at each place
 	$(GO) test -tags e2e -p 1 -count=1 -timeout 20m -run '$(RUN)' ./hack/e2e/... ./hack/faults/... ./hack/lost/...

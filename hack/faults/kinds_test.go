@@ -40,6 +40,10 @@ type kind struct {
 	// agent is an agent instead of a command: its conversation is minted, and what
 	// resumes it is the version resumed.
 	agent bool
+	// also says what else of the change is not yet done. Such a change is a request:
+	// one with a failure in it may end as failed or uncertain, and is not done all
+	// the same, so only kills are tried here.
+	also func(*trial) string
 	// alone has no second session beside it; bare is a program that leaves no
 	// process behind, so that its end and the next start come in one pass.
 	alone, bare bool
@@ -65,6 +69,7 @@ var kinds = []*kind{
 	{name: "restart-bare", have: running, change: (*trial).shoot, want: running, starts: []string{"v1", "v1"}, death: "SIGKILL", restarts: 1, bare: true},
 	{name: "create-agent", change: (*trial).apply, want: running, starts: []string{"v1"}, agent: true, alone: true},
 	{name: "resume-agent", have: running, change: (*trial).shoot, want: running, starts: []string{"v1", "resumed"}, death: "SIGKILL", restarts: 1, agent: true, alone: true},
+	{name: "request", before: (*trial).serveRequests, change: (*trial).request, want: running, starts: []string{"v1"}, also: (*trial).unanswered, bare: true},
 	// These come by the steps that none of the others has.
 	{name: "mistake", change: (*trial).mistake, want: failed},
 	{name: "confirm", have: running, change: (*trial).confirm, want: gone, starts: []string{"v1"}, alone: true},
@@ -109,6 +114,67 @@ spec:
 `, strings.TrimSuffix(command, "]"), script)
 	}
 	return text
+}
+
+// serveRequests has skcd serve requests, whose agents are the program.
+func (t *trial) serveRequests() {
+	secret := filepath.Join(t.Dir, "secret")
+	t.Write(secret, "1234567890:secret")
+	world.Must(t, os.Chmod(secret, 0o600))
+	t.Config(fmt.Sprintf("lifecycle: {secretFile: %q, profile: bot}\n", secret))
+	t.Drop("bot.yaml", fmt.Sprintf(`apiVersion: skc.dev/v1alpha1
+kind: AgentProfile
+metadata: {name: bot}
+spec:
+  command: [sh, -c, %q, v1]
+`, fmt.Sprintf(program, t.log.path)))
+	t.file = filepath.Join("..", "state", "managed", v1alpha1.DefaultNamespace, "session-"+subject+".yaml")
+}
+
+// request asks once for the subject.
+func (t *trial) request() {
+	t.Drop("request.yaml", fmt.Sprintf(`apiVersion: skc.dev/v1alpha1
+kind: SessionRequest
+metadata: {name: once}
+spec:
+  source: trial
+  key: "1"
+  verb: Create
+  target: {create: {kind: existing_path, path: %s}}
+  ids: {lifecycleRequestId: l1, intendedSessionId: %s}
+`, t.Work, subject))
+}
+
+// answer is the state of the request in the ledger.
+func (t *trial) answer() string {
+	text, _ := os.ReadFile(filepath.Join(t.State, "objects", "sessionrequest", v1alpha1.DefaultNamespace, "once.yaml"))
+	for line := range strings.Lines(string(text)) {
+		if state, ok := strings.CutPrefix(line, "  state: "); ok {
+			return strings.TrimSpace(state)
+		}
+	}
+	return ""
+}
+
+// uncertain tells that the request ended so, and that it had no effect: killed
+// between the word that it begins and the definition, nobody can tell whether
+// there was one.
+func (t *trial) uncertain() bool {
+	return t.kind.also != nil && t.answer() == string(v1alpha1.RequestUncertain) && len(t.uids()) == 0
+}
+
+// unanswered says what the ledger or the audit file lacks.
+func (t *trial) unanswered() string {
+	if got := t.answer(); got != string(v1alpha1.RequestSuccess) {
+		return fmt.Sprintf("the request is %q", got)
+	}
+	rows, err := os.ReadFile(filepath.Join(t.State, "audit", "telegram-lifecycle-audit.jsonl"))
+	for _, event := range []string{"accepted", "spawn_started", "success"} {
+		if !strings.Contains(string(rows), `"event":"`+event+`"}`+"\n") {
+			return fmt.Sprintf("no row %s: %v\n%s", event, err, rows)
+		}
+	}
+	return ""
 }
 
 // say makes the spool say the text of the subject, as a file or by command.

@@ -148,7 +148,16 @@ func wait(limit time.Duration, lacking func() string) string {
 }
 
 // undone says what of the change is not yet done.
-func (t *trial) undone() string { return t.lacking(t.kind.want, t.kind.starts) }
+func (t *trial) undone() string {
+	if t.uncertain() {
+		return ""
+	}
+	what := t.lacking(t.kind.want, t.kind.starts)
+	if what == "" && t.kind.also != nil {
+		what = t.kind.also(t)
+	}
+	return what
+}
 
 func (t *trial) lacking(state string, starts []string) string {
 	if had := t.log.versions(subject); !slices.Equal(had, starts) {
@@ -196,6 +205,9 @@ func (t *trial) check() (wrong []string) {
 	}
 	if what := t.forgotten(); what != "" {
 		wrong = append(wrong, "lost: "+what)
+	}
+	if t.uncertain() {
+		return wrong // there is nothing to delete
 	}
 	uids := t.uids()
 	if t.kind.want != gone {
