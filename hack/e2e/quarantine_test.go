@@ -198,10 +198,10 @@ func TestRefusedRestore(t *testing.T) {
 		})
 	}
 	ready(v1alpha1.ReasonPlaceTaken)
-	world.Must(t, os.RemoveAll(folder))
 	f.Drop("other.yaml", "apiVersion: skc.dev/v1alpha1\nkind: Session\nmetadata: {name: web}\nspec: {target: {existingPath: {path: /}}, command: [sleep, \"6000\"], stop: {gracePeriod: 500ms}}\n")
 	f.UntilRunning("web")
 	ready(v1alpha1.ReasonSessionExists)
+	world.Must(t, os.RemoveAll(folder))
 	if got := everything(f.World, q.Status.Path); got != before {
 		t.Errorf("the tree changed:\n%s", got)
 	}
