@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 var (
@@ -98,8 +101,8 @@ func ParseLaunchID(name string) (LaunchID, bool) {
 	return l, a > 0 && l.FileName() == name
 }
 
-// NewTmuxSession is what a tmux session is made of. No text of the user is in
-// it: the name is a checked one, and the program is named by its launch file.
+// NewTmuxSession is what a tmux session is made of. Only its tags hold text of
+// the user: the name is a checked one, and the program is named by its launch file.
 type NewTmuxSession struct {
 	// Name for people: a label of RFC 1123, or two joined by a slash (namespace/name).
 	Name         string
@@ -107,6 +110,17 @@ type NewTmuxSession struct {
 	Rows         int
 	HistoryLimit int // lines
 	Launch       LaunchID
+	Tags         []TmuxTag
+}
+
+// TmuxTag is an option of a tmux session by which other programs know it. Name
+// begins with "@"; Value may be any text of one line, and tmux reads nothing in it.
+type TmuxTag struct{ Name, Value string }
+
+// ControlFree tells whether text holds no control character, and so can be a
+// TmuxTag's value.
+func ControlFree(text string) bool {
+	return !strings.ContainsFunc(text, unicode.IsControl) && utf8.ValidString(text)
 }
 
 // Launch is one start of a program, exactly as the kernel gets it.

@@ -124,6 +124,13 @@ func (r *real) run(t testing.TB) {
 		Rename: func(p effects.TmuxPane, name string) {
 			r.tmux(t, "rename-session", "-t", p.SessionID+":", name)
 		},
+		Tagged: func(p effects.TmuxPane, name string) string {
+			out, err := r.try("show-options", "-v", "-t", p.SessionID+":", name)
+			if err != nil {
+				return ""
+			}
+			return strings.TrimSuffix(out, "\n")
+		},
 		KillServer: func() { kill(t, r.serverPID(t), unix.SIGKILL) },
 		Hang:       func() { kill(t, r.serverPID(t), unix.SIGSTOP) },
 		Resume:     func() { kill(t, r.recorded(t), unix.SIGCONT) },

@@ -20,8 +20,11 @@ type Create = effects.NewTmuxSession
 
 const maxSide = 10000 // of a terminal, as tmux has it
 
+const maxTag = 16 << 10 // bytes of a tag's value; a path of any file system fits
+
 var (
 	namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$`)
+	tagPattern  = regexp.MustCompile(`^@[a-z][a-z0-9-]{0,62}$`)
 	uidPattern  = regexp.MustCompile(`^[0-9A-Za-z-]{36}$`)
 )
 
@@ -39,7 +42,19 @@ func Validate(cr Create) error {
 	case cr.HistoryLimit < 1:
 		return fmt.Errorf("%w: history of %d lines: must be at least 1", ErrInvalid, cr.HistoryLimit)
 	}
+	if err := validateTags(cr.Tags); err != nil {
+		return err
+	}
 	return validateLaunch(cr.Launch)
+}
+
+func validateTags(tags []effects.TmuxTag) error {
+	for _, t := range tags {
+		if !tagPattern.MatchString(t.Name) || !effects.ControlFree(t.Value) || len(t.Value) > maxTag {
+			return fmt.Errorf("%w: tag %q: a name is @ and a-z, 0-9 or '-', a value is one line of at most %d bytes", ErrInvalid, t.Name, maxTag)
+		}
+	}
+	return nil
 }
 
 func validateLaunch(l effects.LaunchID) error {
@@ -59,6 +74,17 @@ func quote(s string) string {
 // a launch file, as two words, so that tmux runs no shell.
 func (c *Client) start(l effects.LaunchID) string {
 	return " -- " + quote(c.o.Launcher) + " " + quote(filepath.Join(c.o.LaunchDir, l.FileName()))
+}
+
+// tag is the part of a command that sets the tags of a session. The values are
+// the only text of a user's in any command: quoted, behind the end of options,
+// and set without -F, they stay what they are.
+func tag(target string, tags []effects.TmuxTag) string {
+	var b strings.Builder
+	for _, t := range tags {
+		b.WriteString(" ; set-option -t " + quote(target) + " -- " + t.Name + " " + quote(t.Value))
+	}
+	return b.String()
 }
 
 // Create makes a session with one command; a server is started when there is
@@ -94,8 +120,8 @@ func (c *Client) create(ctx context.Context, cr Create) (pane effects.TmuxPane, 
 	}
 	cmd := &command{
 		line: "new-session -d -P -F '" + paneFormat + "' -s " + cr.Name + " -n " + label +
-			" -x " + strconv.Itoa(cr.Columns) + " -y " + strconv.Itoa(cr.Rows) + c.start(cr.Launch),
-		blocks:  1,
+			" -x " + strconv.Itoa(cr.Columns) + " -y " + strconv.Itoa(cr.Rows) + c.start(cr.Launch) + tag("="+cr.Name+":", cr.Tags),
+		blocks:  1 + len(cr.Tags),
 		history: cr.HistoryLimit,
 	}
 	cmd.apply = func(r *reply) {
@@ -104,7 +130,7 @@ func (c *Client) create(ctx context.Context, cr Create) (pane effects.TmuxPane, 
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for _, row := range parseRows(lastBlock(r)) {
+		for _, row := range parseRows(blockBefore(r, len(cr.Tags))) {
 			pane = c.take(c.server, row).TmuxPane
 		}
 	}
@@ -122,7 +148,7 @@ func (c *Client) create(ctx context.Context, cr Create) (pane effects.TmuxPane, 
 	case cmd.reply.err != "":
 		return pane, fmt.Errorf("tmux says %q", cmd.reply.err)
 	case pane.Launch != cr.Launch:
-		return pane, fmt.Errorf("tmux answered %q", lastBlock(&cmd.reply))
+		return pane, fmt.Errorf("tmux answered %q", blockBefore(&cmd.reply, len(cr.Tags)))
 	}
 	return pane, pointCreate.At(fault.After)
 }
@@ -138,11 +164,14 @@ func (c *Client) runSeen(ctx context.Context, cn *conn, cmd *command, point faul
 	return cn.wait(ctx, cmd)
 }
 
-func lastBlock(r *reply) []string {
-	if len(r.blocks) == 0 {
+func lastBlock(r *reply) []string { return blockBefore(r, 0) }
+
+// blockBefore is the answer that n others follow.
+func blockBefore(r *reply, n int) []string {
+	if len(r.blocks) <= n {
 		return nil
 	}
-	return r.blocks[len(r.blocks)-1]
+	return r.blocks[len(r.blocks)-1-n]
 }
 
 // margin is how many terminals and descriptors are left for others. A tmux
@@ -237,6 +266,29 @@ func (c *Client) respawn(ctx context.Context, pane effects.TmuxPane, l effects.L
 		return now, fmt.Errorf("tmux answered %q", lastBlock(&cmd.reply))
 	}
 	return now, pointRespawn.At(fault.After)
+}
+
+// Tag sets the tags of the session of a pane. It matches effects.ErrNotFound when
+// the pane is gone.
+func (c *Client) Tag(ctx context.Context, pane effects.TmuxPane, tags []effects.TmuxTag) error {
+	if err := validateTags(tags); err != nil || len(tags) == 0 {
+		return err
+	}
+	cn, err := c.readyFor(ctx, pane)
+	if err != nil {
+		return fmt.Errorf("tag tmux session %s (%s): %w", pane.SessionID, pane.Name, err)
+	}
+	cmd := &command{line: strings.TrimPrefix(tag(pane.SessionID+":", tags), " ; "), blocks: len(tags)}
+	if err := cn.run(ctx, cmd); err != nil {
+		return err
+	}
+	switch {
+	case isGone(cmd.reply.err):
+		return fmt.Errorf("tag tmux session %s (%s): %w", pane.SessionID, pane.Name, effects.ErrNotFound)
+	case cmd.reply.err != "":
+		return fmt.Errorf("tag tmux session %s (%s): tmux says %q", pane.SessionID, pane.Name, cmd.reply.err)
+	}
+	return nil
 }
 
 // readyFor is ready for a command to a pane seen earlier: ids mean something

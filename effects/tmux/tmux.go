@@ -6,7 +6,7 @@
 //
 // A pane is known by its mark: the last part of the path of the launch file
 // with which it was started, which tmux keeps and shows. No text of a user is
-// ever part of a command.
+// ever part of a command, but for the values of tags, which tmux does not read.
 package tmux
 
 import (

@@ -24,6 +24,7 @@ type Mux interface {
 	Server(ctx context.Context) (effects.TmuxServer, error)
 	Create(ctx context.Context, cr tmux.Create) (effects.TmuxPane, error)
 	Respawn(ctx context.Context, pane effects.TmuxPane, l effects.LaunchID) (effects.TmuxPane, error)
+	Tag(ctx context.Context, pane effects.TmuxPane, tags []effects.TmuxTag) error
 	Kill(ctx context.Context, pane effects.TmuxPane) error
 	Capture(ctx context.Context, pane effects.TmuxPane, lines int) ([]string, error)
 	Screen(ctx context.Context, pane effects.TmuxPane) (effects.TmuxScreen, error)
@@ -51,6 +52,8 @@ type World struct {
 	Close      func(pane effects.TmuxPane)
 	Rename     func(pane effects.TmuxPane, name string)
 	KillServer func()
+	// Tagged is the value of a tag of the pane's session, as others read it.
+	Tagged func(pane effects.TmuxPane, name string) string
 	// Hang stops the server's answers, Resume lets it answer again.
 	Hang, Resume func()
 }
@@ -191,6 +194,49 @@ func Contract(t *testing.T, newWorld func(*testing.T) *World) {
 		for _, l := range []effects.LaunchID{{}, {UID: UID(1)}, {UID: "00000000-0000-4000-8000-00000000000'", Generation: 1, Attempt: 1}} {
 			if _, err := w.Create(t.Context(), Want("web", l)); !errors.Is(err, tmux.ErrInvalid) {
 				t.Errorf("Create of launch %+v = %v, want ErrInvalid", l, err)
+			}
+		}
+	})
+	t.Run("tags are what they are set to, whatever they hold", func(t *testing.T) {
+		w := newWorld(t)
+		values := []string{"plain", "", "-x", "a b", "it's", `"q"`, `back\slash`, "#{pid}", "#(touch x)", "%1", "$HOME", "~", "a;", "; kill-server ;", "{", "é", "`x`", "%if", "@a", strings.Repeat("x", 4096)}
+		var tags []effects.TmuxTag
+		for i, v := range values {
+			tags = append(tags, effects.TmuxTag{Name: fmt.Sprintf("@skc-t%d", i), Value: v})
+		}
+		want := Want("team/web", Launch(1, 1))
+		want.Tags = tags
+		w.Prepare(want.Launch)
+		p, err := w.Create(t.Context(), want)
+		must(t, err)
+		other := w.Start(t, "web", Launch(2, 1))
+		for i, v := range values {
+			if got := w.Tagged(p, tags[i].Name); got != v {
+				t.Errorf("%s is %q, want %q", tags[i].Name, got, v)
+			}
+			if got := w.Tagged(other, tags[i].Name); got != "" {
+				t.Errorf("another session has it: %q", got)
+			}
+		}
+		must(t, w.Tag(t.Context(), p, []effects.TmuxTag{{Name: "@skc-t0", Value: "new"}}))
+		must(t, w.Tag(t.Context(), p, nil))
+		if got := w.Tagged(p, "@skc-t0"); got != "new" {
+			t.Errorf("set again it is %q", got)
+		}
+		if got, err := w.Get(t.Context(), UID(1)); err != nil || got != p {
+			t.Errorf("Get = %+v, %v, want %+v", got, err, p)
+		}
+		must(t, w.Kill(t.Context(), p))
+		if err := w.Tag(t.Context(), p, tags); !errors.Is(err, effects.ErrNotFound) {
+			t.Errorf("Tag of what is gone = %v", err)
+		}
+		for _, bad := range []effects.TmuxTag{{Name: "status", Value: "off"}, {Name: "@a b", Value: "x"}, {Name: "@a", Value: "x\ny"}, {Name: "@a", Value: "\x7f"}, {Name: "@a", Value: "\xff"}} {
+			want.Tags = []effects.TmuxTag{bad}
+			if _, err := w.Create(t.Context(), want); !errors.Is(err, tmux.ErrInvalid) {
+				t.Errorf("Create with %+q = %v, want ErrInvalid", bad, err)
+			}
+			if err := w.Tag(t.Context(), other, want.Tags); !errors.Is(err, tmux.ErrInvalid) {
+				t.Errorf("Tag %+q = %v, want ErrInvalid", bad, err)
 			}
 		}
 	})

@@ -34,6 +34,7 @@ type fakePane struct {
 	text []string
 	read string // by its program
 	mute bool   // its program shows nothing of what it reads
+	tags map[string]string
 }
 
 // NewFake returns a tmux without a server.
@@ -171,7 +172,39 @@ func (f *Fake) Create(_ context.Context, cr tmux.Create) (effects.TmuxPane, erro
 		SessionID: "$" + n, WindowID: "@" + n, PaneID: "%" + n, Process: f.process(),
 	}}
 	f.panes[p.PaneID] = p
+	f.tag(p, cr.Tags)
 	return p.TmuxPane, nil
+}
+
+// Tag is tmux.Client.Tag.
+func (f *Fake) Tag(_ context.Context, pane effects.TmuxPane, tags []effects.TmuxTag) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p, err := f.find(pane)
+	if err != nil {
+		return err
+	}
+	f.tag(p, tags)
+	return nil
+}
+
+func (f *Fake) tag(p *fakePane, tags []effects.TmuxTag) {
+	if p.tags == nil {
+		p.tags = map[string]string{}
+	}
+	for _, t := range tags {
+		p.tags[t.Name] = t.Value
+	}
+}
+
+// TagOf is the value of a tag of the pane's session, empty when it has none.
+func (f *Fake) TagOf(pane effects.TmuxPane, name string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p := f.panes[pane.PaneID]; p != nil {
+		return p.tags[name]
+	}
+	return ""
 }
 
 // find returns the pane if it is there, on this server.

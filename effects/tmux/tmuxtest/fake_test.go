@@ -20,7 +20,7 @@ func TestFake(t *testing.T) {
 		return &tmuxtest.World{
 			Mux: f, Changes: changes, Prepare: func(effects.LaunchID) {},
 			PrepareReader: func(effects.LaunchID) {}, Reading: func(effects.TmuxPane) bool { return true }, Read: f.Read,
-			Exit: f.Exit, Die: f.Die, Close: f.CloseSession, Rename: f.Rename,
+			Exit: f.Exit, Die: f.Die, Close: f.CloseSession, Rename: f.Rename, Tagged: f.TagOf,
 			KillServer: f.KillServer, Hang: f.Hang, Resume: f.Resume,
 		}
 	})
