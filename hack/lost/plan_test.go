@@ -63,12 +63,53 @@ const (
 	forget        = "remove the file of the Quarantine"
 )
 
-// weights say how often a step is tried.
+// guess is what a Session is likely to be like, so that most steps make sense.
+type guess struct {
+	live bool
+	kept int
+}
+
+// weights say how often a step is tried, with and without a Session.
 var weights = []struct {
-	what string
-	n    int
+	what       string
+	live, gone int
+	kept       bool // only when something is in quarantine
 }{
-	{deleteFile, 5}, {deleteCommand, 3}, {retarget, 3}, {restoreFile, 3}, {restore, 3}, {restoreTo, 2}, {apply, 4}, {work, 2}, {clean, 3}, {forget, 1},
+	{deleteFile, 5, 0, false}, {deleteCommand, 3, 0, false}, {retarget, 3, 0, false}, {apply, 0, 3, false},
+	{restoreFile, 1, 3, true}, {restore, 1, 3, true}, {restoreTo, 1, 2, true}, {forget, 1, 1, true},
+	{work, 2, 0, false}, {clean, 2, 2, false},
+}
+
+// next draws a step.
+func (g *guess) next(r *rand.Rand) string {
+	var bag []string
+	for _, w := range weights {
+		n := w.gone
+		if g.live {
+			n = w.live
+		}
+		for range n {
+			if !w.kept || g.kept > 0 {
+				bag = append(bag, w.what)
+			}
+		}
+	}
+	what := bag[r.IntN(len(bag))]
+	switch what {
+	case deleteFile, deleteCommand:
+		g.live, g.kept = false, g.kept+1
+	case retarget:
+		g.kept++
+	case apply:
+		g.live = true
+	case restore, restoreFile:
+		if !g.live {
+			g.live, g.kept = true, g.kept-1
+		}
+	case restoreTo:
+		g.live, g.kept = true, g.kept-1
+	}
+	return what
 }
 
 func newPlan(seed uint64, batch, subjects int) plan {
@@ -84,23 +125,15 @@ func newPlan(seed uint64, batch, subjects int) plan {
 		}
 		p.subjects = append(p.subjects, s)
 	}
-	var bag []string
-	for _, w := range weights {
-		for range w.n {
-			bag = append(bag, w.what)
-		}
+	guesses := map[string]*guess{}
+	for _, s := range p.subjects {
+		guesses[s.name] = &guess{live: true}
 	}
-	for i := range 5 + r.IntN(3) {
+	for range 5 + r.IntN(3) {
 		var ph phase
 		for _, s := range p.subjects {
-			if i == 0 { // from the first on something is in quarantine
-				if r.IntN(5) > 0 {
-					ph.steps = append(ph.steps, step{s.name, []string{deleteFile, deleteCommand, retarget}[r.IntN(3)], r.Uint64()})
-				}
-				continue
-			}
 			if r.IntN(5) > 0 {
-				ph.steps = append(ph.steps, step{s.name, bag[r.IntN(len(bag))], r.Uint64()})
+				ph.steps = append(ph.steps, step{s.name, guesses[s.name].next(r), r.Uint64()})
 			}
 		}
 		r.Shuffle(len(ph.steps), func(a, b int) { ph.steps[a], ph.steps[b] = ph.steps[b], ph.steps[a] })
