@@ -42,13 +42,14 @@ func Validate(cr Create) error {
 	case cr.HistoryLimit < 1:
 		return fmt.Errorf("%w: history of %d lines: must be at least 1", ErrInvalid, cr.HistoryLimit)
 	}
-	if err := validateTags(cr.Tags); err != nil {
+	if err := ValidateTags(cr.Tags); err != nil {
 		return err
 	}
 	return validateLaunch(cr.Launch)
 }
 
-func validateTags(tags []effects.TmuxTag) error {
+// ValidateTags matches ErrInvalid when tmux is not given these tags.
+func ValidateTags(tags []effects.TmuxTag) error {
 	for _, t := range tags {
 		if !tagPattern.MatchString(t.Name) || !effects.ControlFree(t.Value) || len(t.Value) > maxTag {
 			return fmt.Errorf("%w: tag %q: a name is @ and a-z, 0-9 or '-', a value is one line of at most %d bytes", ErrInvalid, t.Name, maxTag)
@@ -271,7 +272,7 @@ func (c *Client) respawn(ctx context.Context, pane effects.TmuxPane, l effects.L
 // Tag sets the tags of the session of a pane. It matches effects.ErrNotFound when
 // the pane is gone.
 func (c *Client) Tag(ctx context.Context, pane effects.TmuxPane, tags []effects.TmuxTag) error {
-	if err := validateTags(tags); err != nil || len(tags) == 0 {
+	if err := ValidateTags(tags); err != nil || len(tags) == 0 {
 		return err
 	}
 	cn, err := c.readyFor(ctx, pane)

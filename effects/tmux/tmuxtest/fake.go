@@ -178,6 +178,9 @@ func (f *Fake) Create(_ context.Context, cr tmux.Create) (effects.TmuxPane, erro
 
 // Tag is tmux.Client.Tag.
 func (f *Fake) Tag(_ context.Context, pane effects.TmuxPane, tags []effects.TmuxTag) error {
+	if err := tmux.ValidateTags(tags); err != nil || len(tags) == 0 {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p, err := f.find(pane)
