@@ -2,6 +2,7 @@ package effects
 
 import (
 	"errors"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -23,9 +24,14 @@ var (
 	ErrUnreadable = errors.New("cannot be read")
 )
 
-// DiskFull tells whether err says that there is no room left.
+// DiskFull tells whether err says that there is no room left. git runs in the C
+// locale, and says so in the system's words.
 func DiskFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return true
+	}
+	cmd, ok := errors.AsType[*CommandError](err)
+	return ok && (strings.Contains(cmd.Stderr, "No space left on device") || strings.Contains(cmd.Stderr, "Disk quota exceeded"))
 }
 
 // SetAside asks for one thing to be set aside.

@@ -180,6 +180,11 @@ func (r *Root) locked(ctx context.Context, what string, key api.Key, do func(pat
 	wait, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
 	unlock, err := files.LockFolder(wait, r.o.Dir, r.o.Lock)
+	if errors.Is(err, fs.ErrNotExist) { // somebody removed the folder
+		if err = files.MkdirPrivate(r.o.Dir); err == nil {
+			unlock, err = files.LockFolder(wait, r.o.Dir, r.o.Lock)
+		}
+	}
 	if err != nil {
 		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("%w: somebody else holds %s for more than %s", effects.ErrUnreachable, r.o.Dir, lockWait)

@@ -243,6 +243,9 @@ func TestRemove(t *testing.T) {
 	if again := words(t, dir); len(again) != 1 {
 		t.Errorf("a second Remove left word: %v", again)
 	}
+	must(t, os.RemoveAll(filepath.Join(dir, "managed")))
+	must(t, r.Remove(t.Context(), key))
+	must(t, r.Create(t.Context(), quarantine()))
 }
 
 // TestManyAtOnce: calls on one object, in this process and beside another that

@@ -107,7 +107,7 @@ func (r *Reconciler) without(q *v1alpha1.Quarantine, err error) (note string, ma
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, effects.ErrNotFound) || errors.Is(err, effects.ErrNotRepository) {
 		return unknownToGit, false, nil
 	}
-	if _, said := errors.AsType[*effects.CommandError](err); said && r.failedBefore(string(q.UID)) {
+	if _, said := errors.AsType[*effects.CommandError](err); said && !effects.DiskFull(err) && r.failedBefore(string(q.UID)) {
 		return "git could not be told: " + oneLine(err.Error()), false, nil
 	}
 	return "", false, err
