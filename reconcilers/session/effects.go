@@ -38,6 +38,8 @@ type Multiplexer interface {
 	Create(ctx context.Context, want effects.NewTmuxSession) (effects.TmuxPane, error)
 	// Respawn starts another launch file in the pane; who is attached stays so.
 	Respawn(ctx context.Context, pane effects.TmuxPane, launch effects.LaunchID) (effects.TmuxPane, error)
+	// Tag sets what other programs know the tmux session by; none is no call.
+	Tag(ctx context.Context, pane effects.TmuxPane, tags []effects.TmuxTag) error
 	// Kill ends the tmux session of the pane; one that is gone is a success.
 	Kill(ctx context.Context, pane effects.TmuxPane) error
 	// Capture returns the last lines of the pane's text.

@@ -366,6 +366,9 @@ func (r *Reconciler) startPane(ctx context.Context, s *v1alpha1.Session, obs obs
 	terminal := s.Spec.TerminalOrDefault()
 	if obs.found {
 		if had := s.Status.Tmux.Terminal; had == nil || *had == terminal {
+			if err := r.Mux.Tag(ctx, obs.pane, tags(s)); err != nil { // before anything is started
+				return effects.TmuxPane{}, err
+			}
 			return r.Mux.Respawn(ctx, obs.pane, id)
 		}
 		// History is sized when a pane is made: another terminal is another pane.
@@ -375,7 +378,7 @@ func (r *Reconciler) startPane(ctx context.Context, s *v1alpha1.Session, obs obs
 	}
 	pane, err := r.Mux.Create(ctx, effects.NewTmuxSession{
 		Name: sessionName(s), Columns: int(terminal.Columns), Rows: int(terminal.Rows),
-		HistoryLimit: int(terminal.HistoryLimit), Launch: id,
+		HistoryLimit: int(terminal.HistoryLimit), Launch: id, Tags: tags(s),
 	})
 	if !errors.Is(err, effects.ErrExists) {
 		return pane, err
@@ -429,12 +432,7 @@ func nextAttempt(s *v1alpha1.Session, obs observation) int64 {
 }
 
 // sessionName is how people see the session in tmux.
-func sessionName(s *v1alpha1.Session) string {
-	if s.Namespace == v1alpha1.DefaultNamespace {
-		return s.Name
-	}
-	return s.Namespace + "/" + s.Name
-}
+func sessionName(s *v1alpha1.Session) string { return s.TmuxName() }
 
 // launchDigest is what a running program must carry: what the spec says of its
 // start, and the last restart that was asked for.
