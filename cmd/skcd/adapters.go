@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,7 +38,24 @@ func (l launcherFiles) Environment(s *v1alpha1.Session) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", effects.ErrUnavailable, err)
 	}
-	return launch.Join(l.base, own, launch.Markers(string(s.UID), s.Namespace, s.Name)), nil
+	return launch.Join(l.base, own, launch.Markers(string(s.UID), s.Namespace, s.Name), lifecycleMarkers(s)), nil
+}
+
+// lifecycleMarkers say to the program of a Session that requests know who it is
+// and where it keeps its state for others.
+func lifecycleMarkers(s *v1alpha1.Session) (env []string) {
+	id := s.Annotations[v1alpha1.SessionIDAnnotation]
+	if id == "" || !effects.ControlFree(id) {
+		return nil
+	}
+	env = append(env, "SKC_SESSION_ID="+id)
+	if by := s.Annotations[v1alpha1.LifecycleRequestAnnotation]; by != "" && effects.ControlFree(by) {
+		env = append(env, "SKC_LIFECYCLE_REQUEST_ID="+by)
+	}
+	if w := s.Status.Workspace; w != nil {
+		env = append(env, "SKC_STATE_ROOT="+filepath.Join(w.Path, ".skc", "state"))
+	}
+	return env
 }
 
 func (l launcherFiles) Write(id effects.LaunchID, p effects.Launch) error {
