@@ -23,6 +23,9 @@ const (
 	safetyAtOnce = 2
 	// safetyLimit is how long one look may take in all.
 	safetyLimit = 30 * time.Second
+	// patience is how long a look lets worktrees be made first: somebody waits for
+	// them, and for the look nobody does.
+	patience, patienceStep = 5 * time.Second, 50 * time.Millisecond
 )
 
 // CheckContent is whether a plain folder holds anything.
@@ -71,9 +74,16 @@ func (s *Safety) Running() int { return s.runner.Running() }
 func (s *Safety) Close() { s.runner.Close() }
 
 func (s *Safety) look(ctx context.Context, _ api.Key, ask effects.SafetyAsk) (effects.SafetyAnswer, error) {
+	var a effects.SafetyAnswer
+	for left := patience; left > 0 && s.worktrees.Running() > 0; left -= patienceStep {
+		select {
+		case <-ctx.Done():
+			return a, ctx.Err()
+		case <-time.After(patienceStep):
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, safetyLimit)
 	defer cancel()
-	var a effects.SafetyAnswer
 	own, err := s.own(ctx, ask.UID)
 	if err != nil {
 		return a, err

@@ -434,6 +434,8 @@ func anyFailureHeals(t *testing.T, newWorld func(testing.TB) *world, from int, s
 				t.Parallel()
 				for n := 1; ; n++ {
 					w := newWorld(t)
+					w.heedless = true
+					w.restartController()
 					for _, s := range steps[:i] {
 						s.do(w)
 						w.pass()

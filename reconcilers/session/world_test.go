@@ -56,6 +56,7 @@ type world struct {
 	quarantines *fakeQuarantines
 	gitOptions  git.Options
 	wake        chan struct{} // something beside the passes has ended
+	heedless    bool          // nobody asks whether anything can go without loss
 	work        string        // path of the plain folder
 	dir         string        // around it
 }
@@ -131,6 +132,9 @@ func (w *world) restartController() {
 		Worktrees: failingWorktrees{w.worktrees, w.calls}, Setups: w.setups, Safety: w.safety, Quarantines: w.quarantines, Definitions: w.store,
 		Prober: w.prober, Recorder: w.events, Clock: w.clock, Enqueue: func(api.Key) {}, Jitter: func() float64 { return 0 },
 		UserHome: w.work, BootID: "boot-1",
+	}
+	if w.heedless {
+		w.r.Safety = noSafety{}
 	}
 	earlier := w.store.Keys(v1alpha1.KindSession)
 	w.r.Earlier = func(key api.Key) bool { return slices.Contains(earlier, key) }
@@ -325,6 +329,15 @@ func (f failingWorktrees) Ended(key api.Key) (effects.WantWorkspace, *effects.Wo
 
 func (f failingWorktrees) Unmark(ctx context.Context, path, uid string) error {
 	return f.calls.around(func() error { return f.Worktrees.Unmark(ctx, path, uid) })
+}
+
+// noSafety never has an answer.
+type noSafety struct{}
+
+func (noSafety) Begin(api.Key, effects.SafetyAsk) {}
+func (noSafety) Stop(api.Key)                     {}
+func (noSafety) Ended(api.Key) (ask effects.SafetyAsk, got *effects.SafetyAnswer, err error, running bool) { //nolint:revive // as it is handed over
+	return ask, nil, nil, false
 }
 
 // failingFolders puts the injector around what changes the world.
