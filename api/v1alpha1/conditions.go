@@ -12,6 +12,9 @@ const (
 	SessionRunning = "SessionRunning"
 	// ProbeSucceeded is True when the readiness probe succeeded, or none is set.
 	ProbeSucceeded = "ProbeSucceeded"
+	// PromptDelivered is True when the program got its startup prompt, or none is
+	// asked for.
+	PromptDelivered = "PromptDelivered"
 	// SafeToDelete is True when nothing would be lost if the workspace went: it is
 	// not ours, or all that is in it is elsewhere. Ready does not count it.
 	SafeToDelete = "SafeToDelete"
@@ -197,6 +200,28 @@ const (
 	ReasonNotRunning = "NotRunning"
 )
 
+// Reasons of PromptDelivered. It is True too with NotAsked: there is no
+// startupPrompt.
+const (
+	// ReasonPromptDelivered: the program got it. It is not delivered again.
+	ReasonPromptDelivered = "Delivered"
+	// ReasonPromptPending: it is on the way; the message says what it waits for.
+	ReasonPromptPending = "PromptPending"
+	// ReasonPromptHeld: the program is ready and cannot take it now, as when another
+	// one is in the foreground. The message says why. Nothing was typed.
+	ReasonPromptHeld = "PromptHeld"
+	// ReasonPromptUnknown: the program may have got it, and nobody can tell. It is
+	// not delivered again; look at the terminal, and take startupPrompt out of the
+	// spec when that is settled.
+	ReasonPromptUnknown = "PromptUnknown"
+	// ReasonPromptRefused: this text cannot be delivered in this way. Only an edit
+	// helps.
+	ReasonPromptRefused = "PromptRefused"
+	// ReasonPromptUnreadable: startupPrompt.file cannot be read. The program runs
+	// all the same.
+	ReasonPromptUnreadable = "PromptUnreadable"
+)
+
 // Reasons of SafeToDelete.
 const (
 	// ReasonNothingToLose: all that is in the workspace is elsewhere too.
@@ -252,7 +277,7 @@ const (
 	ReasonPlaceTaken = "PlaceTaken"
 	// ReasonSessionExists: a Session of that name is there already.
 	ReasonSessionExists = "SessionExists"
-	// ReasonNotAsked: nobody asked for it to be given back.
+	// ReasonNotAsked: nobody asked for it to be given back, or for a startup prompt.
 	ReasonNotAsked = "NotAsked"
 	// ReasonRestored: it was given back.
 	ReasonRestored = "Restored"

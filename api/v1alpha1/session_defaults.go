@@ -66,6 +66,19 @@ func (s *SessionSpec) LaunchDigest() string {
 	return hex.EncodeToString(sum[:16])
 }
 
+// PromptDeliveryOrDefault is the way in which the startup prompt is delivered:
+// unless told, an agent is spoken to as a person would, and a command finds a
+// file.
+func (s *SessionSpec) PromptDeliveryOrDefault() PromptDelivery {
+	switch {
+	case s.StartupPrompt != nil && s.StartupPrompt.Delivery != "":
+		return s.StartupPrompt.Delivery
+	case s.Agent != nil:
+		return PromptPaste
+	}
+	return PromptFile
+}
+
 // or is d, or what stands for it when it is not set, as in an object that was
 // made in code and never defaulted.
 func or(d *Duration, otherwise time.Duration) time.Duration {

@@ -85,6 +85,11 @@ type SessionSpec struct {
 	// +kubebuilder:validation:MaxItems=1024
 	Env []EnvVar `json:"env,omitempty"`
 
+	// A text that the program gets once in the life of the Session, whatever
+	// restarts.
+	// +optional
+	StartupPrompt *StartupPrompt `json:"startupPrompt,omitempty"`
+
 	// Whether the program should run.
 	// +optional
 	// +kubebuilder:default=Running
@@ -242,6 +247,42 @@ type EnvVarSource struct {
 	// A file whose content, less one line end at the close, is the value.
 	File Path `json:"file"`
 }
+
+// StartupPrompt is a text that the program gets once in the life of the Session:
+// exactly one of text, file. A change of it restarts nothing, and what was
+// delivered, or may have been, is not delivered again.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.text) != has(self.file)",message="exactly one of text, file is needed"
+type StartupPrompt struct {
+	// The text itself.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1048576
+	// +kubebuilder:validation:Pattern=`^[^\x00]*$`
+	Text string `json:"text,omitempty"`
+	// A file that holds the text, read when it is delivered; at most 1 MiB.
+	// +optional
+	File Path `json:"file,omitempty"`
+	// File: the program takes it from the file that SKC_STARTUP_PROMPT_REF names.
+	// Paste: it is pasted into the terminal, with one Enter, when the program is
+	// ready and in the foreground. Argument: it is the last argument of one start,
+	// where every user of the machine can read it. Left out, it is Paste for an
+	// agent and File for a command.
+	// +optional
+	Delivery PromptDelivery `json:"delivery,omitempty"`
+}
+
+// PromptDelivery is the way in which a startup prompt comes to the program.
+//
+// +kubebuilder:validation:Enum=File;Paste;Argument
+type PromptDelivery string
+
+// The values of spec.startupPrompt.delivery.
+const (
+	PromptFile     PromptDelivery = "File"
+	PromptPaste    PromptDelivery = "Paste"
+	PromptArgument PromptDelivery = "Argument"
+)
 
 // DesiredState says whether the program should run.
 //
@@ -445,9 +486,9 @@ type SessionStatus struct {
 	// Generation of the spec that this status answers.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// SourceAccepted, WorkspaceReady, SessionRunning, ProbeSucceeded, SafeToDelete,
-	// and Ready, which sums up the others but SafeToDelete for what desiredState
-	// asks.
+	// SourceAccepted, WorkspaceReady, SessionRunning, ProbeSucceeded,
+	// PromptDelivered, SafeToDelete, and Ready, which sums up the others but
+	// SafeToDelete for what desiredState asks.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
