@@ -45,6 +45,9 @@ func (h Home) Repositories() string { return filepath.Join(h.State, "repositorie
 // Launch holds launch files, each for the moment between its start and its exec.
 func (h Home) Launch() string { return filepath.Join(h.State, "launch") }
 
+// Prompts holds receipts of startup prompts, and prompts until they are taken.
+func (h Home) Prompts() string { return filepath.Join(h.State, "prompts") }
+
 // TmuxSocket is the socket of the private tmux server.
 func (h Home) TmuxSocket() string { return filepath.Join(h.Run, "tmux.sock") }
 

@@ -306,6 +306,44 @@ func (p *Prompter) Forget(ctx context.Context, uid string) error {
 	return nil
 }
 
+// Leftovers is all that is in dir, with whose it is. Those of a Session that is
+// no more have no user. A prompt without a receipt is nobody's, and counts when
+// it was made before old: the receipt of one that is laid out follows at once.
+func Leftovers(dir string, old time.Time) ([]effects.Leftover, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for startup prompts: %w", err)
+	}
+	var all []effects.Leftover
+	owners := map[string]string{}
+	for _, e := range entries {
+		if uid, ok := strings.CutSuffix(e.Name(), receiptSuffix); ok && uidPattern.MatchString(uid) {
+			owners[refName(uid)] = uid
+			all = append(all, effects.Leftover{Path: filepath.Join(dir, e.Name()), UID: uid, What: "receipt of a startup prompt"})
+		}
+	}
+	for _, e := range entries {
+		if !e.Type().IsRegular() || !refPattern.MatchString(e.Name()) {
+			continue
+		}
+		uid := owners[e.Name()[:refLength]]
+		if uid == "" {
+			fi, err := e.Info()
+			if errors.Is(err, fs.ErrNotExist) || err == nil && !fi.ModTime().Before(old) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("look for startup prompts: %w", err)
+			}
+		}
+		all = append(all, effects.Leftover{Path: filepath.Join(dir, e.Name()), UID: uid, What: "startup prompt"})
+	}
+	return all, nil
+}
+
 // exists tells whether a file has this name; what cannot be looked at is an
 // error, never absence.
 func exists(path string) (bool, error) {

@@ -40,14 +40,23 @@ const (
 
 var uidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-func (p *Prompter) receiptPath(uid string) string { return filepath.Join(p.o.Dir, uid+".receipt") }
+const receiptSuffix = ".receipt"
 
-// refPath is a name of our choice, which tells nothing and cannot be anything
+func (p *Prompter) receiptPath(uid string) string { return filepath.Join(p.o.Dir, uid+receiptSuffix) }
+
+func (p *Prompter) refPath(uid string) string { return filepath.Join(p.o.Dir, refName(uid)) }
+
+// refName is a name of our choice, which tells nothing and cannot be anything
 // but a name.
-func (p *Prompter) refPath(uid string) string {
+func refName(uid string) string {
 	sum := sha256.Sum256([]byte("startup prompt of " + uid))
-	return filepath.Join(p.o.Dir, hex.EncodeToString(sum[:16]))
+	return hex.EncodeToString(sum[:refLength/2])
 }
+
+// refPattern is such a name, and one that a program gave what it took.
+const refLength = 32
+
+var refPattern = regexp.MustCompile(`^[0-9a-f]{32}($|[^0-9a-f])`)
 
 func (p *Prompter) stagedPath(uid string) string { return p.refPath(uid) + ".staged" }
 
