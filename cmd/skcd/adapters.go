@@ -20,6 +20,7 @@ import (
 	"skc.dev/skc/effects/launch"
 	"skc.dev/skc/effects/probe"
 	"skc.dev/skc/effects/process"
+	"skc.dev/skc/effects/prompt"
 	"skc.dev/skc/reconcilers/session"
 )
 
@@ -152,6 +153,11 @@ func (p probes) Ensure(key api.Key, id effects.LaunchID, spec *v1alpha1.Readines
 	r := p.Prober.Ensure(key, id, spec, probe.Target{Dir: t.Dir, Env: t.Env, Screen: t.Screen})
 	return session.ProbeResult{Known: r.Known, OK: r.Ready, Message: r.Message}
 }
+
+// prompts is session.Prompts over effects/prompt.
+type prompts struct{ *prompt.Prompter }
+
+func (prompts) Read(path string) (string, error) { return prompt.ReadFile(path) }
 
 // quarantines is session.Quarantines over the store and the definitions that the
 // controller writes.

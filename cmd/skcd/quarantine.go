@@ -24,6 +24,7 @@ import (
 	"skc.dev/skc/effects/files"
 	"skc.dev/skc/effects/git"
 	"skc.dev/skc/effects/launch"
+	"skc.dev/skc/effects/prompt"
 	vault "skc.dev/skc/effects/quarantine"
 	"skc.dev/skc/effects/workspace"
 	"skc.dev/skc/reconcilers/quarantine"
@@ -74,7 +75,7 @@ func newQuarantines(ctx context.Context, p quarantineParts) (*quarantineKind, er
 		Vault:        vault.Vault{Store: s},
 		Worktrees:    gits{p.worktrees},
 		Repositories: p.known,
-		Leftovers:    leftovers{launch: p.home.Launch(), roots: p.config.Spool, clock: p.clock},
+		Leftovers:    leftovers{launch: p.home.Launch(), prompts: p.home.Prompts(), roots: p.config.Spool, clock: p.clock},
 		Recorder:     p.recorder,
 		Clock:        p.clock,
 		Wake:         p.wake,
@@ -180,11 +181,12 @@ func ownersHidden(objects *store.Store, reports string) error {
 const young = time.Minute
 
 // leftovers is quarantine.Leftovers: launch files, each of which lives for the
-// moment between its start and its exec, and temporaries in the source roots.
+// moment between its start and its exec, startup prompts with their receipts, and
+// temporaries in the source roots.
 type leftovers struct {
-	launch string
-	roots  []string
-	clock  clock.PassiveClock
+	launch, prompts string
+	roots           []string
+	clock           clock.PassiveClock
 }
 
 func (l leftovers) List(ctx context.Context) ([]effects.Leftover, error) {
@@ -192,8 +194,14 @@ func (l leftovers) List(ctx context.Context) ([]effects.Leftover, error) {
 	if err != nil {
 		return nil, err
 	}
+	old := l.clock.Now().Add(-young)
+	left, err := prompt.Leftovers(l.prompts, old)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, left...)
 	for _, root := range l.roots {
-		temps, err := files.Temps(ctx, root, l.clock.Now().Add(-young))
+		temps, err := files.Temps(ctx, root, old)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}

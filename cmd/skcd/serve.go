@@ -36,6 +36,7 @@ import (
 	"skc.dev/skc/effects/launch"
 	"skc.dev/skc/effects/probe"
 	"skc.dev/skc/effects/process"
+	"skc.dev/skc/effects/prompt"
 	"skc.dev/skc/effects/setup"
 	"skc.dev/skc/effects/tmux"
 	"skc.dev/skc/effects/workspace"
@@ -57,7 +58,7 @@ func serve(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, owner.Release()) }()
 	layer := &files.Layer{Guard: owner.Check}
-	for _, dir := range []string{o.home.Objects(), o.home.Sources(), o.home.Events(), o.home.Launch(), o.home.Repositories()} {
+	for _, dir := range []string{o.home.Objects(), o.home.Sources(), o.home.Events(), o.home.Launch(), o.home.Prompts(), o.home.Repositories()} {
 		if err := files.MkdirPrivate(dir); err != nil {
 			return err
 		}
@@ -185,14 +186,17 @@ func manage(ctx context.Context, o options, clk clock.RealClock, layer *files.La
 		Folders:     workspace.Folders{},
 		Quarantines: quarantines{store.For[*v1alpha1.Quarantine](objects, v1alpha1.KindQuarantine), definitions},
 		Definitions: objects,
-		Recorder:    recorder,
-		Clock:       clk,
-		Profiles:    agentProfiles{store.For[*v1alpha1.AgentProfile](objects, v1alpha1.KindAgentProfile)},
-		NewID:       func() string { return string(uuid.NewUUID()) },
-		Jitter:      rand.Float64,
-		UserHome:    me.Home,
-		BootID:      boot,
-		Earlier:     func(key api.Key) bool { return earlier[key] },
+		Prompts: prompts{prompt.New(prompt.Options{
+			Dir: o.home.Prompts(), Files: layer, Terminal: mux, Reader: prompt.Foreground(sessions), BootID: boot, Clock: clk,
+		})},
+		Recorder: recorder,
+		Clock:    clk,
+		Profiles: agentProfiles{store.For[*v1alpha1.AgentProfile](objects, v1alpha1.KindAgentProfile)},
+		NewID:    func() string { return string(uuid.NewUUID()) },
+		Jitter:   rand.Float64,
+		UserHome: me.Home,
+		BootID:   boot,
+		Earlier:  func(key api.Key) bool { return earlier[key] },
 	}
 	c := controller.New(controller.Options{
 		Kind: v1alpha1.KindSession, Reconciler: r, Clock: clk, Log: log.WithName("session"), Metrics: metrics, Workers: o.Workers,

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -200,25 +199,12 @@ func (r *Reconciler) keepConversation(ctx context.Context, s *v1alpha1.Session, 
 			}
 		}
 	}
-	var doc map[string]any
-	d := json.NewDecoder(strings.NewReader(q.Spec.Session.Definition))
-	d.UseNumber()
-	if err := d.Decode(&doc); err != nil {
-		return fmt.Errorf("definition of %s: %w", api.KeyOf(s), err)
-	}
-	spec, _ := doc["spec"].(map[string]any)
-	mine, ok := spec["agent"].(map[string]any)
-	if !ok {
-		return nil // it was edited meanwhile, and no pass has seen that
-	}
-	mine["conversationID"] = string(c.ID)
-	delete(mine, "forkFrom") // the copy is made
-	definition, err := json.Marshal(doc)
-	if err != nil {
-		return fmt.Errorf("definition of %s: %w", api.KeyOf(s), err)
-	}
-	q.Spec.Session.Definition = string(definition)
-	return nil
+	return editDefinition(q, func(spec map[string]any) {
+		if mine, ok := spec["agent"].(map[string]any); ok { // else it was edited meanwhile, and no pass has seen that
+			mine["conversationID"] = string(c.ID)
+			delete(mine, "forkFrom") // the copy is made
+		}
+	})
 }
 
 // neverRan are the ends of programs that have not begun.

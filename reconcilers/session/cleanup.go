@@ -139,6 +139,9 @@ func (r *Reconciler) releaseWorkspace(ctx context.Context, s *v1alpha1.Session, 
 		if err == nil {
 			err = r.keepConversation(ctx, s, q)
 		}
+		if err == nil {
+			err = r.keepPrompt(ctx, s, q)
+		}
 		if err != nil {
 			return false, none, err
 		}

@@ -23,7 +23,7 @@ type Store interface {
 
 // Multiplexer is tmux: one private server, sessions that carry a LaunchID.
 // Every error but ErrNotFound, ErrExists and ErrExhausted leaves open what is
-// there.
+// there; with ErrUnavailable tmux was not told anything.
 type Multiplexer interface {
 	// Get returns the pane that carries the UID, dead or alive. effects.ErrNotFound
 	// only when a complete look at a proven server, or the proof that there is no

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -326,16 +327,27 @@ func (r *Reconciler) start(ctx context.Context, s *v1alpha1.Session, obs observa
 		}
 	}
 	id := effects.LaunchID{UID: uid, Generation: s.Generation, Attempt: nextAttempt(s, obs), Digest: digest}
-	err = r.Launcher.Write(id, effects.Launch{Argv: argv, Env: env, Dir: s.Status.Workspace.Path})
+	args, ref, err := r.offerPrompt(ctx, s, id)
 	if err != nil {
 		set(s, v1alpha1.SessionRunning, metav1.ConditionFalse, v1alpha1.ReasonStartFailed, err.Error())
-		return controller.Result{}, fmt.Errorf("write launch file of %s: %w", key, err)
+		return controller.Result{}, fmt.Errorf("prepare start of %s: %w", key, err)
+	}
+	err = r.Launcher.Write(id, effects.Launch{Argv: slices.Concat(argv, args), Env: slices.Concat(env, ref), Dir: s.Status.Workspace.Path})
+	if err != nil {
+		set(s, v1alpha1.SessionRunning, metav1.ConditionFalse, v1alpha1.ReasonStartFailed, err.Error())
+		// Nobody was told of it, so that start never runs.
+		return controller.Result{}, errors.Join(fmt.Errorf("write launch file of %s: %w", key, err), r.withdrawPrompt(ctx, s, args))
 	}
 	pane, err := r.startPane(ctx, s, obs, id)
 	if err != nil && !errors.Is(err, effects.ErrUnreachable) {
 		// No launcher will take it, and it holds the environment.
 		if err := r.Launcher.Clear(uid); err != nil {
 			return controller.Result{}, fmt.Errorf("clear launch files of %s: %w", key, err)
+		}
+	}
+	if errors.Is(err, effects.ErrExists) || errors.Is(err, effects.ErrExhausted) || errors.Is(err, effects.ErrUnavailable) {
+		if werr := r.withdrawPrompt(ctx, s, args); werr != nil { // it is known that nothing was started
+			return controller.Result{}, werr
 		}
 	}
 	switch {

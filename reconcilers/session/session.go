@@ -41,6 +41,7 @@ type Reconciler struct {
 	// Profiles and Conversations serve the Sessions with an agent.
 	Profiles      Profiles
 	Conversations Conversations
+	Prompts       Prompts
 	// NewID makes a UUID that nobody has.
 	NewID func() string
 	// Enqueue asks for a pass.
@@ -98,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key api.Key) (res controller
 	if s.DeletionTimestamp != nil {
 		return r.finalize(ctx, s)
 	}
-	for _, phase := range []phaseFunc{r.ensureWorkspace, r.ensureProcess, r.ensureReadiness, r.ensureConversation, r.ensureSafety} {
+	for _, phase := range []phaseFunc{r.ensureWorkspace, r.ensureProcess, r.ensureReadiness, r.ensureConversation, r.ensureSafety, r.ensurePrompt} {
 		next, err := phase(ctx, s)
 		if err != nil {
 			return controller.Result{}, err
@@ -143,6 +144,10 @@ func (r *Reconciler) finalize(ctx context.Context, s *v1alpha1.Session) (control
 	}
 	if done, res, err := r.finalizeWorkspace(ctx, s); err != nil || !done {
 		return res, err
+	}
+	// Last: what is set aside must know whether it was delivered.
+	if err := r.Prompts.Forget(ctx, string(s.UID)); err != nil {
+		return res, fmt.Errorf("forget the startup prompt of %s: %w", key, err)
 	}
 	var keep []string
 	for _, f := range s.Finalizers {

@@ -16,7 +16,8 @@ const (
 	eventWarning = "Warning"
 )
 
-var conditionTypes = []string{v1alpha1.SourceAccepted, v1alpha1.WorkspaceReady, v1alpha1.SessionRunning, v1alpha1.ProbeSucceeded}
+var conditionTypes = []string{v1alpha1.SourceAccepted, v1alpha1.WorkspaceReady, v1alpha1.SessionRunning, v1alpha1.ProbeSucceeded,
+	v1alpha1.PromptDelivered}
 
 // summarize sets Ready from the other conditions: the first of them that is not
 // what desiredState asks for gives its reason and message.
@@ -69,7 +70,7 @@ func notTrue(s metav1.ConditionStatus) metav1.ConditionStatus {
 
 // untold are the reasons that are no event: nothing happened yet, or nothing will.
 var untold = []string{v1alpha1.ReasonObserving, v1alpha1.ReasonNotNeeded, v1alpha1.ReasonNoProbe, v1alpha1.ReasonNotRunning,
-	v1alpha1.ReasonStarting, v1alpha1.ReasonWorkspaceCreating}
+	v1alpha1.ReasonStarting, v1alpha1.ReasonWorkspaceCreating, v1alpha1.ReasonNotAsked, v1alpha1.ReasonPromptPending}
 
 // recordTransitions tells people what changed, once, after it is on disk. A
 // death has its own event, written where the certificate is.
@@ -90,7 +91,8 @@ func (r *Reconciler) recordTransitions(before, s *v1alpha1.Session) {
 		}
 		kind := eventNormal
 		if c.Status == metav1.ConditionFalse && c.Reason != v1alpha1.ReasonStopped && c.Reason != v1alpha1.ReasonStopping &&
-			c.Reason != v1alpha1.ReasonCompleted && c.Reason != v1alpha1.ReasonProbePending {
+			c.Reason != v1alpha1.ReasonCompleted && c.Reason != v1alpha1.ReasonProbePending && c.Reason != v1alpha1.ReasonPromptHeld ||
+			c.Reason == v1alpha1.ReasonPromptUnknown {
 			kind = eventWarning
 		}
 		r.Recorder.Event(s, kind, c.Reason, c.Message)

@@ -27,6 +27,8 @@ import (
 	"skc.dev/skc/effects"
 	"skc.dev/skc/effects/files"
 	"skc.dev/skc/effects/git"
+	"skc.dev/skc/effects/prompt"
+	"skc.dev/skc/effects/prompt/prompttest"
 	"skc.dev/skc/effects/setup"
 	"skc.dev/skc/effects/tmux/tmuxtest"
 	"skc.dev/skc/effects/workspace"
@@ -50,6 +52,7 @@ type world struct {
 	launcher    *fakeLauncher
 	prober      *fakeProber
 	events      *fakeRecorder
+	prompts     *prompttest.Fake
 	worktrees   *workspace.Worktrees
 	setups      *setup.Runner
 	safety      *workspace.Safety
@@ -91,7 +94,7 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
 		t: t, clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)),
-		mux: tmuxtest.NewFake(), calls: &injector{}, prober: &fakeProber{}, events: &fakeRecorder{},
+		mux: tmuxtest.NewFake(), calls: &injector{}, prober: &fakeProber{}, events: &fakeRecorder{}, prompts: prompttest.NewFake(),
 		wake: make(chan struct{}, 1), gitOptions: git.Options{Files: &files.Layer{}, LockWait: 50 * time.Millisecond},
 	}
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -123,6 +126,7 @@ func (w *world) restartController() {
 		default:
 		}
 	}
+	w.prompts.Restart()
 	w.worktrees = workspace.NewWorktrees(func() (*git.Git, error) { return git.New(w.gitOptions) }, ended)
 	w.safety = workspace.NewSafety(w.worktrees, func(context.Context, string) ([]effects.ProcessID, error) { return nil, nil }, ended)
 	w.setups = setup.New(ended)
@@ -130,7 +134,7 @@ func (w *world) restartController() {
 		Store: failingStore{store.For[*v1alpha1.Session](w.store, v1alpha1.KindSession), w.calls},
 		Mux:   failingMux{w.mux, w.calls}, Launcher: w.launcher, Processes: w.procs, Folders: failingFolders{workspace.Folders{}, w.calls},
 		Worktrees: failingWorktrees{w.worktrees, w.calls}, Setups: w.setups, Safety: w.safety, Quarantines: w.quarantines, Definitions: w.store,
-		Prober: w.prober, Recorder: w.events, Clock: w.clock, Enqueue: func(api.Key) {}, Jitter: func() float64 { return 0 },
+		Prober: w.prober, Prompts: failingPrompts{w.prompts, w.calls}, Recorder: w.events, Clock: w.clock, Enqueue: func(api.Key) {}, Jitter: func() float64 { return 0 },
 		UserHome: w.work, BootID: "boot-1",
 	}
 	if w.heedless {
@@ -338,6 +342,42 @@ func (noSafety) Begin(api.Key, effects.SafetyAsk) {}
 func (noSafety) Stop(api.Key)                     {}
 func (noSafety) Ended(api.Key) (ask effects.SafetyAsk, got *effects.SafetyAnswer, err error, running bool) { //nolint:revive // as it is handed over
 	return ask, nil, nil, false
+}
+
+// failingPrompts puts the injector around what changes the world, and reads files.
+type failingPrompts struct {
+	*prompttest.Fake
+	calls *injector
+}
+
+func (f failingPrompts) Read(path string) (string, error) { return prompt.ReadFile(path) }
+
+func (f failingPrompts) Publish(ctx context.Context, uid, text string) (path string, err error) {
+	err = f.calls.around(func() error { path, err = f.Fake.Publish(ctx, uid, text); return err })
+	return path, err
+}
+
+func (f failingPrompts) Paste(ctx context.Context, pane effects.TmuxPane, text string) (st effects.PromptStatus, err error) {
+	err = f.calls.around(func() error { st, err = f.Fake.Paste(ctx, pane, text); return err })
+	return st, err
+}
+
+func (f failingPrompts) Intend(ctx context.Context, id effects.LaunchID, text string) (ok bool, err error) {
+	err = f.calls.around(func() error { ok, err = f.Fake.Intend(ctx, id, text); return err })
+	return ok && err == nil, err
+}
+
+func (f failingPrompts) Settle(ctx context.Context, uid string, state effects.PromptState, message string) (st effects.PromptStatus, err error) {
+	err = f.calls.around(func() error { st, err = f.Fake.Settle(ctx, uid, state, message); return err })
+	return st, err
+}
+
+func (f failingPrompts) Withdraw(ctx context.Context, uid string) error {
+	return f.calls.around(func() error { return f.Fake.Withdraw(ctx, uid) })
+}
+
+func (f failingPrompts) Forget(ctx context.Context, uid string) error {
+	return f.calls.around(func() error { return f.Fake.Forget(ctx, uid) })
 }
 
 // failingFolders puts the injector around what changes the world.
