@@ -50,6 +50,9 @@ func (t *teller) session(s *v1alpha1.Session, pending bool) {
 	if len(names) > 0 {
 		t.line(1, "Environment", strings.Join(names, ", "))
 	}
+	if p := s.Spec.StartupPrompt; p != nil {
+		t.line(1, "Startup Prompt", promptText(p)+", by "+string(s.Spec.PromptDeliveryOrDefault()))
+	}
 	t.line(1, "Desired State", string(s.Spec.DesiredState))
 	t.line(1, "Restart Policy", string(s.Spec.RestartPolicy))
 	if s.Spec.Suspend {
@@ -98,6 +101,14 @@ func (t *teller) session(s *v1alpha1.Session, pending bool) {
 	if x := status.LastTermination; x != nil {
 		t.termination(x)
 	}
+}
+
+// promptText says where a prompt comes from, and nothing of it.
+func promptText(p *v1alpha1.StartupPrompt) string {
+	if p.File != "" {
+		return "from " + string(p.File)
+	}
+	return fmt.Sprintf("a text of %d bytes", len(p.Text))
 }
 
 // agentText is what a Session says of its agent.
