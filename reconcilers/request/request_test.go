@@ -345,6 +345,23 @@ func TestResumeWaitsForProof(t *testing.T) {
 	w.wantRows("accepted", "success")
 }
 
+// A session that is being deleted may be on its way into quarantine.
+func TestResumeWaitsForDeletion(t *testing.T) {
+	w := newWorld(t)
+	w.has("web")
+	w.host.slow["web"] = true
+	must(t, w.defs.Remove(t.Context(), sessionKey(v1alpha1.DefaultNamespace, "web")))
+	w.ask("one", about(v1alpha1.VerbResume, "web"))
+	w.want("one", v1alpha1.RequestInProgress, "")
+	w.setAside("web")
+	w.host.slow["web"] = false
+	w.settle()
+	rq := w.want("one", v1alpha1.RequestSuccess, "")
+	if rq.Status.ResumeMode != string(lifecycle.ColdRestarted) || w.host.alive() != 1 {
+		t.Errorf("mode %s, %d live", rq.Status.ResumeMode, w.host.alive())
+	}
+}
+
 func TestFork(t *testing.T) {
 	w := newWorld(t)
 	s := w.has("web", func(s *v1alpha1.Session) { s.Spec.Command, s.Spec.Agent = nil, &v1alpha1.AgentSpec{Profile: "claude"} })

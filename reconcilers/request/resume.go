@@ -55,7 +55,7 @@ func (p *pass) those(ctx context.Context, keys []api.Key, path *string) (found [
 			}
 		} else {
 			var s *v1alpha1.Session
-			if s, err = p.Sessions.Get(ctx, key); err == nil && s.DeletionTimestamp == nil {
+			if s, err = p.Sessions.Get(ctx, key); err == nil {
 				m.session, m.path = s, p.folder(s)
 			}
 		}
@@ -104,9 +104,13 @@ func (p *pass) beginResume(ctx context.Context) (controller.Result, error) {
 	}
 	var live, cold []match
 	for _, m := range all {
-		if m.quarantine != "" {
+		switch {
+		case m.quarantine != "":
 			cold = append(cold, m)
 			continue
+		case m.session.DeletionTimestamp != nil: // it may be on its way into quarantine
+			_, res := p.late()
+			return res, nil
 		}
 		switch alive, proven, err := p.alive(ctx, m.session); {
 		case errors.Is(err, effects.ErrUnreachable), errors.Is(err, effects.ErrUnavailable):
@@ -354,10 +358,10 @@ func (p *pass) beginFork(ctx context.Context) (controller.Result, error) {
 	return p.beginNew(ctx, id, lifecycleID, spec)
 }
 
-// there are those that do not lie in quarantine.
+// there are those that do not lie in quarantine, and are not on the way there.
 func there(all []match) (out []match) {
 	for _, m := range all {
-		if m.quarantine == "" {
+		if m.quarantine == "" && m.session.DeletionTimestamp == nil {
 			out = append(out, m)
 		}
 	}
