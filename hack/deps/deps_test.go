@@ -30,6 +30,7 @@ const module = "skc.dev/skc"
 var rules = map[string][]string{
 	"api":                {"api/..."},
 	"api/v1alpha1":       {"api", "config/crd"}, // the generated definition is data of the types
+	"api/ledger":         {"api/lifecycle", "api/v1alpha1"},
 	"api/lifecycle":      {},
 	"config/crd":         {},
 	"config/profiles":    {"api/v1alpha1"},
