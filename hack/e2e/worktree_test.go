@@ -268,7 +268,7 @@ func TestB052WorktreeRemovedByHand(t *testing.T) {
 						t.Errorf("it is on %q", on)
 					}
 				} else {
-					f.UntilCondition("wt", v1alpha1.WorkspaceReady, "False/WorktreeMissing")
+					f.UntilCondition("wt", v1alpha1.WorkspaceReady, tt.want)
 					if m := f.Message("wt", v1alpha1.WorkspaceReady); m == "" {
 						t.Error("there is no message")
 					}
