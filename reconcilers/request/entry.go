@@ -29,7 +29,7 @@ func (p *pass) judge(ctx context.Context) (controller.Result, error) {
 		return none, nil
 	}
 	if err != nil || no != nil {
-		return none, p.refuse(no, err)
+		return p.refuse(ctx, no, err)
 	}
 	hash, err := ledger.Hash(spec)
 	if err != nil {
@@ -43,7 +43,7 @@ func (p *pass) judge(ctx context.Context) (controller.Result, error) {
 		p.Enqueue(*elder) // its outcome is told to this one
 		return none, nil
 	case spec.ExpiresAt != nil && !now.Before(&metav1.MicroTime{Time: spec.ExpiresAt.Time}):
-		return none, p.refuse(&refusal{lifecycle.ReasonReadinessTimeout, "spec.expiresAt has passed, and nothing was begun"},
+		return p.refuse(ctx, &refusal{lifecycle.ReasonReadinessTimeout, "spec.expiresAt has passed, and nothing was begun"},
 			p.append(spec, arrived, lifecycle.EventRejected, lifecycle.ReasonReadinessTimeout))
 	}
 	counted, no, err := p.limits(p.rq, arrived)
@@ -53,7 +53,7 @@ func (p *pass) judge(ctx context.Context) (controller.Result, error) {
 		st.CountedAt = &t
 	}
 	if err != nil || no != nil {
-		return none, p.refuse(no, err)
+		return p.refuse(ctx, no, err)
 	}
 	at := metav1.NewMicroTime(arrived.UTC().Truncate(1000)) // what the state file keeps
 	st.State, st.Step, st.Reason = v1alpha1.RequestInProgress, "", ""
@@ -72,13 +72,13 @@ func (p *pass) judge(ctx context.Context) (controller.Result, error) {
 
 // refuse leaves the request without an entry. err is why the refusal could not
 // be audited; then it is judged again.
-func (p *pass) refuse(no *refusal, err error) error {
+func (p *pass) refuse(ctx context.Context, no *refusal, err error) (controller.Result, error) {
 	if err != nil {
-		return err
+		return controller.Result{}, err
 	}
 	p.rq.Status.Reason = string(no.reason)
 	p.set(v1alpha1.Accepted, metav1.ConditionFalse, camel(no.reason), no.message)
-	return nil
+	return p.expire(ctx, &metav1.MicroTime{Time: p.rq.CreationTimestamp.Time})
 }
 
 // refused tells whether this version of the request was judged and refused. One
@@ -103,7 +103,7 @@ func (p *pass) repeat(ctx context.Context, holder api.Key, hash string, arrived 
 		return none, err
 	}
 	if d.Class == lifecycle.Conflict {
-		return none, p.refuse(&refusal{d.Outcome.Reason, d.Outcome.Message}, nil)
+		return p.refuse(ctx, &refusal{d.Outcome.Reason, d.Outcome.Message}, nil)
 	}
 	p.rq.Status.DuplicateOf = first.Name
 	return p.mirror(ctx)
@@ -126,7 +126,10 @@ func (p *pass) mirror(ctx context.Context) (controller.Result, error) {
 	own := *st
 	first.Status.DeepCopyInto(st)
 	st.DuplicateOf, st.Conditions, st.ObservedGeneration, st.CountedAt = own.DuplicateOf, own.Conditions, own.ObservedGeneration, nil
-	p.set(v1alpha1.Accepted, metav1.ConditionTrue, v1alpha1.ReasonRequestAccepted, "it repeats the request "+st.DuplicateOf)
+	if c := condition(st.Conditions, v1alpha1.Accepted); c.Status != metav1.ConditionTrue {
+		p.set(v1alpha1.Accepted, metav1.ConditionTrue, v1alpha1.ReasonRequestAccepted, "it repeats the request "+st.DuplicateOf)
+	}
+	p.compareSpec()
 	if c := meta.FindStatusCondition(first.Status.Conditions, v1alpha1.Complete); c != nil {
 		p.set(v1alpha1.Complete, c.Status, c.Reason, c.Message)
 	}

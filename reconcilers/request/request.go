@@ -141,7 +141,7 @@ func (p *pass) run(ctx context.Context) (controller.Result, error) {
 	case p.rq.DeletionTimestamp != nil:
 		return p.release(st.CountedAt, p.Limit.Window)
 	case refused(p.rq):
-		return controller.Result{}, nil
+		return p.expire(ctx, &metav1.MicroTime{Time: p.rq.CreationTimestamp.Time})
 	}
 	return p.judge(ctx)
 }
@@ -177,18 +177,28 @@ func (p *pass) save(ctx context.Context) error {
 // settled looks after a request whose outcome is known: until its retention is
 // over nothing forgets it.
 func (p *pass) settled(ctx context.Context) (controller.Result, error) {
-	st := &p.rq.Status
-	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.Accepted); c != nil && c.ObservedGeneration != p.rq.Generation {
+	p.compareSpec()
+	if p.rq.DeletionTimestamp != nil {
+		return p.release(p.rq.Status.CreatedAt, p.Retention)
+	}
+	return p.expire(ctx, p.rq.Status.CreatedAt)
+}
+
+// compareSpec says so when the spec is not the one that was accepted any more.
+func (p *pass) compareSpec() {
+	if c := meta.FindStatusCondition(p.rq.Status.Conditions, v1alpha1.Accepted); c != nil && c.ObservedGeneration != p.rq.Generation {
 		// Of the generation that was accepted, so that it is told for good.
 		c.Reason, c.Message = v1alpha1.ReasonSpecChanged, "the spec was changed since; what was accepted stays in force"
 	}
-	if p.rq.DeletionTimestamp != nil {
-		return p.release(st.CreatedAt, p.Retention)
-	}
+}
+
+// expire takes away what skc itself wrote when its retention is over. Files of
+// the user stay.
+func (p *pass) expire(ctx context.Context, since *metav1.MicroTime) (controller.Result, error) {
 	if !p.Definitions.Holds(p.rq.Annotations[v1alpha1.SourceFileAnnotation]) {
 		return controller.Result{}, nil
 	}
-	if left := p.left(st.CreatedAt, p.Retention); left > 0 {
+	if left := p.left(since, p.Retention); left > 0 {
 		return controller.Result{RequeueAfter: left}, nil
 	}
 	return controller.Result{}, p.Definitions.Remove(ctx, api.KeyOf(p.rq))

@@ -468,6 +468,26 @@ func TestRetention(t *testing.T) {
 	if w.host.alive() != 1 {
 		t.Error("the session went with it")
 	}
+
+	// What was refused without anybody waiting for it is no litter either.
+	o, err := ledger.Object("control", w.frame(2, lifecycle.CloseTarget{SessionID: "web"}))
+	must(t, err)
+	o.Spec.Force = nil
+	must(t, w.defs.Create(t.Context(), o))
+	w.settle()
+	w.want(o.Name, "", lifecycle.ReasonInvalidTarget)
+	if out := w.one(w.frame(2, lifecycle.CloseTarget{SessionID: "s1"})); out.Status != lifecycle.OK { // and in nobody's way
+		t.Errorf("the outcome is %+v", out)
+	}
+	o.Name = "rq-other"
+	o.Spec.Key = "42:3"
+	must(t, w.defs.Create(t.Context(), o))
+	w.settle()
+	w.want(o.Name, "", lifecycle.ReasonInvalidTarget)
+	w.advance(w.r.Retention + time.Minute)
+	if w.get(o.Name) != nil {
+		t.Error("what was refused is still there")
+	}
 }
 
 func TestLifecycleOff(t *testing.T) {

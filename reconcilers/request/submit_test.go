@@ -159,6 +159,11 @@ func TestDuplicateFiles(t *testing.T) {
 	if len(w.host.starts) != 1 {
 		t.Errorf("starts %v", w.host.starts)
 	}
+	w.ask("b", other) // it repeats a request, and says another by now
+	w.wantCondition(w.want("b", v1alpha1.RequestSuccess, ""), v1alpha1.Accepted, metav1.ConditionTrue, v1alpha1.ReasonSpecChanged)
+	if len(w.host.starts) != 1 {
+		t.Errorf("starts %v", w.host.starts)
+	}
 	all, err := w.r.Store.List(t.Context())
 	must(t, err)
 	l, left, err := ledger.Export(all)
