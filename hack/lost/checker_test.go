@@ -62,10 +62,19 @@ func TestTheChecksSee(t *testing.T) {
 		harm func(w string, th *thing, r *repo)
 		want string // "" when nothing is wrong
 	}{
-		"a move by rename": {func(w string, th *thing, _ *repo) {
+		"a move by rename": {func(w string, th *thing, r *repo) {
+			mustGit(t, r.path, "update-ref", "refs/kept", th.head)
 			must(os.Rename(th.places[0], filepath.Join(w, "q", "x")))
 			must(os.WriteFile(filepath.Join(th.git, "gitdir"), []byte(filepath.Join(w, "q", "x", ".git")+"\n"), 0o600))
 		}, ""},
+		"a move that git was not told": {func(w string, th *thing, r *repo) {
+			mustGit(t, r.path, "update-ref", "refs/kept", th.head)
+			must(os.Rename(th.places[0], filepath.Join(w, "q", "x")))
+		}, "git believes it to be at"},
+		"a move without a ref for its commit": {func(w string, th *thing, _ *repo) {
+			must(os.Rename(th.places[0], filepath.Join(w, "q", "x")))
+			must(os.WriteFile(filepath.Join(th.git, "gitdir"), []byte(filepath.Join(w, "q", "x", ".git")+"\n"), 0o600))
+		}, "is reachable from nothing"},
 		"a move to nowhere": {func(w string, th *thing, _ *repo) {
 			must(os.Rename(th.places[0], filepath.Join(w, "elsewhere")))
 		}, "is at none of its places"},
@@ -164,8 +173,12 @@ func TestTheChecksSee(t *testing.T) {
 				} else {
 					wrong = th.compare(at, false)
 				}
-				for _, r := range repos {
-					wrong = append(wrong, r.check()...)
+				for i, r := range repos {
+					if i == 2 && th.find() != "" {
+						wrong = append(wrong, r.check(th.head)...)
+					} else {
+						wrong = append(wrong, r.check()...)
+					}
 				}
 				return wrong
 			}
@@ -203,7 +216,11 @@ func TestFeatures(t *testing.T) {
 				th := furnished(t, repos, which, sets[name])
 				wrong := append(th.compare(th.places[0], false), th.usable(th.places[0])...)
 				for _, r := range repos {
-					wrong = append(wrong, r.check()...)
+					if r.name == which {
+						wrong = append(wrong, r.check(th.head)...)
+					} else {
+						wrong = append(wrong, r.check()...)
+					}
 				}
 				if len(wrong) > 0 {
 					t.Errorf("seed %d, %q: %q", *seed, sets[name], wrong)

@@ -140,12 +140,14 @@ func newRepos(t testing.TB, dir string) []*repo {
 	return all
 }
 
-// check says what of the repository is not as it must be.
-func (r *repo) check() (wrong []string) {
+// check says what of the repository is not as it must be. heads are what is
+// checked out in worktrees that are in place: of one in quarantine a ref must
+// hold it.
+func (r *repo) check(heads ...string) (wrong []string) {
 	say := func(format string, args ...any) {
 		wrong = append(wrong, r.name+": "+fmt.Sprintf(format, args...))
 	}
-	all, err := git(r.path, "rev-list", "--all") // the HEADs of all worktrees count
+	all, err := git(r.path, append([]string{"rev-list", "--single-worktree", "--all"}, heads...)...)
 	if err != nil {
 		say("%v", err)
 		return wrong

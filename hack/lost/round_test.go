@@ -634,12 +634,16 @@ func (b *batch) check(when string, midway bool) {
 	b.Helper()
 	b.counts.checks.Add(1)
 	things := filepath.Join(b.State, "quarantine", "things")
+	heads := map[*repo][]string{}
 	for _, s := range b.subjects {
 		for _, h := range s.things {
 			at := h.find(things)
 			if at == "" {
 				b.Errorf("%s: %s is lost: it is at none of its places, and in no quarantine", when, h.name)
 				continue
+			}
+			if h.git != "" && slices.Contains(h.places, at) {
+				heads[s.repo] = append(heads[s.repo], h.head)
 			}
 			for _, what := range h.compare(at, midway) {
 				b.Errorf("%s: %s", when, what)
@@ -660,7 +664,7 @@ func (b *batch) check(when string, midway bool) {
 		}
 	}
 	for _, r := range b.repos {
-		for _, what := range r.check() {
+		for _, what := range r.check(heads[r]...) {
 			b.Errorf("%s: %s", when, what)
 		}
 	}

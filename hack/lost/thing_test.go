@@ -167,11 +167,11 @@ func (th *thing) compare(path string, midway bool) (wrong []string) {
 			th.grows[name] = is
 		}
 	}
-	return append(wrong, th.compareGit(path)...)
+	return append(wrong, th.compareGit(path, midway)...)
 }
 
 // compareGit looks at what of a worktree does not lie in its folder.
-func (th *thing) compareGit(path string) (wrong []string) {
+func (th *thing) compareGit(path string, midway bool) (wrong []string) {
 	if th.git == "" {
 		return nil
 	}
@@ -179,6 +179,9 @@ func (th *thing) compareGit(path string) (wrong []string) {
 	if _, err := os.Stat(th.git); err != nil {
 		say("git has forgotten the worktree that is now at %s: %v", path, err)
 		return wrong
+	}
+	if at, err := os.ReadFile(filepath.Join(th.git, "gitdir")); !midway && (err != nil || string(at) != filepath.Join(path, ".git")+"\n") {
+		say("git believes it to be at %q, and it is at %s: %v", at, path, err)
 	}
 	if index, err := git(th.git, "--git-dir=.", "--work-tree=.", "ls-files", "-z", "--stage", "-t"); err != nil {
 		say("index: %v", err)
