@@ -5,6 +5,7 @@ package faults
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -23,8 +24,9 @@ type kind struct {
 	// have is the state before the change; empty: there is no session, and no
 	// tmux server.
 	have string
-	// existing chooses an existingPath as target, else it is a plainDir.
-	existing bool
+	// existing chooses an existingPath as target, worktree a worktree, else it is a
+	// plainDir.
+	existing, worktree bool
 	// before is done when no controller runs.
 	before func(*trial)
 	change func(*trial)
@@ -70,6 +72,8 @@ var kinds = []*kind{
 	{name: "create-agent", change: (*trial).apply, want: running, starts: []string{"v1"}, agent: true, alone: true},
 	{name: "resume-agent", have: running, change: (*trial).shoot, want: running, starts: []string{"v1", "resumed"}, death: "SIGKILL", restarts: 1, agent: true, alone: true},
 	{name: "request", before: (*trial).serveRequests, change: (*trial).request, want: running, starts: []string{"v1"}, also: (*trial).unanswered, bare: true},
+	{name: "create-worktree", worktree: true, before: (*trial).clone, change: (*trial).apply, want: running, starts: []string{"v1"}, also: (*trial).unmade},
+	{name: "delete-worktree", worktree: true, before: (*trial).clone, have: running, change: (*trial).takeWork, want: gone, starts: []string{"v1"}, also: (*trial).unkept},
 	// These come by the steps that none of the others has.
 	{name: "mistake", change: (*trial).mistake, want: failed},
 	{name: "confirm", have: running, change: (*trial).confirm, want: gone, starts: []string{"v1"}, alone: true},
@@ -87,6 +91,9 @@ func (t *trial) spec(name, version, state string) string {
 	target := fmt.Sprintf("plainDir: {path: %s}", filepath.Join(t.Work, name))
 	if t.kind.existing {
 		target = fmt.Sprintf("existingPath: {path: %s}", t.Work)
+	}
+	if t.kind.worktree {
+		target = fmt.Sprintf("worktree: {repo: %s, branch: %s}", filepath.Join(t.Work, "app"), name)
 	}
 	script := fmt.Sprintf(program, t.log.path)
 	if !t.kind.bare {
@@ -208,6 +215,61 @@ func (t *trial) takeNamed() { t.MustCtl("delete", "session", subject) }
 
 // shoot ends the program as the kernel does when memory is short.
 func (t *trial) shoot() { t.Kill(t.log.last(subject).pid, syscall.SIGKILL) }
+
+// clone makes the repository of worktrees.
+func (t *trial) clone() {
+	app := filepath.Join(t.Work, "app")
+	for _, args := range [][]string{
+		{"init", "-q", "-b", "main", app},
+		{"-C", app, "-c", "user.name=T", "-c", "user.email=t@example.invalid", "commit", "-q", "--allow-empty", "-m", "one"},
+	} {
+		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
+		}
+	}
+}
+
+func (t *trial) tree() string { return filepath.Join(t.Work, "app.worktrees", subject) }
+
+// takeWork takes the subject away while there is work in its worktree.
+func (t *trial) takeWork() {
+	t.Write(filepath.Join(t.tree(), "work"), "mine")
+	t.take()
+}
+
+// unmade says what is wrong with the worktree of the subject.
+func (t *trial) unmade() string {
+	out, err := exec.Command("git", "-C", t.tree(), "status", "--porcelain", "--branch").CombinedOutput()
+	if got := strings.TrimSpace(string(out)); err != nil || got != "## "+subject {
+		return fmt.Sprintf("the worktree is %q, %v", got, err)
+	}
+	out, err = exec.Command("git", "-C", t.tree(), "worktree", "list", "--porcelain").CombinedOutput()
+	if err != nil || strings.Contains(string(out), "locked") || strings.Contains(string(out), "prunable") {
+		return fmt.Sprintf("the worktrees are %s, %v", out, err)
+	}
+	return ""
+}
+
+// unkept says what is wrong with the worktree in quarantine: it is there once,
+// with the work in it, and git knows it.
+func (t *trial) unkept() string {
+	if _, err := os.Lstat(t.tree()); err == nil {
+		return "the worktree is where it was"
+	}
+	found, _ := filepath.Glob(filepath.Join(t.State, "quarantine", "things", ".skc-kept-*", "work"))
+	beside, _ := filepath.Glob(filepath.Join(t.Work, "app.worktrees", ".skc-quarantine", ".skc-kept-*", "work"))
+	if found = append(found, beside...); len(found) != 1 {
+		return fmt.Sprintf("the work is in quarantine at %q, want once", found)
+	}
+	if data, err := os.ReadFile(found[0]); err != nil || string(data) != "mine" {
+		return fmt.Sprintf("the work is %q, %v", data, err)
+	}
+	out, err := exec.Command("git", "-C", filepath.Dir(found[0]), "status", "--porcelain").CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != "?? work" {
+		return fmt.Sprintf("git says of it %q, %v", out, err)
+	}
+	return ""
+}
 
 // confirm replaces the spool by an empty folder, as an unmount does, and says
 // that this is meant.
