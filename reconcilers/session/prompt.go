@@ -74,7 +74,14 @@ func (r *Reconciler) ensurePrompt(ctx context.Context, s *v1alpha1.Session) (con
 		return none, nil // that start reads it anew
 	case st.State == effects.PromptIntended && st.Delivery == effects.PromptByPaste:
 		// To its end, whatever the program is now: half of it is typed.
-		return r.paste(ctx, s, effects.TmuxPane{Launch: effects.LaunchID{UID: uid}}, "")
+		pane, err := r.Mux.Get(ctx, uid)
+		if errors.Is(err, effects.ErrNotFound) {
+			pane, err = effects.TmuxPane{Launch: effects.LaunchID{UID: uid}}, nil
+		}
+		if err != nil {
+			return unseen(s, controller.Result{RequeueAfter: lookAgain}, err)
+		}
+		return r.paste(ctx, s, pane, "")
 	case st.State == effects.PromptIntended && st.Delivery == effects.PromptByArgument:
 		if st, err = r.settleArgument(ctx, s, st, false); err != nil {
 			return none, err

@@ -132,7 +132,7 @@ func (w *world) restartController() {
 	w.setups = setup.New(ended)
 	w.r = &Reconciler{
 		Store: failingStore{store.For[*v1alpha1.Session](w.store, v1alpha1.KindSession), w.calls},
-		Mux:   failingMux{w.mux, w.calls}, Launcher: w.launcher, Processes: w.procs, Folders: failingFolders{workspace.Folders{}, w.calls},
+		Mux:   failingMux{Fake: w.mux, calls: w.calls, took: w.launcher.take}, Launcher: w.launcher, Processes: w.procs, Folders: failingFolders{workspace.Folders{}, w.calls},
 		Worktrees: failingWorktrees{w.worktrees, w.calls}, Setups: w.setups, Safety: w.safety, Quarantines: w.quarantines, Definitions: w.store,
 		Prober: w.prober, Prompts: failingPrompts{w.prompts, w.calls}, Recorder: w.events, Clock: w.clock, Enqueue: func(api.Key) {}, Jitter: func() float64 { return 0 },
 		UserHome: w.work, BootID: "boot-1",
@@ -312,6 +312,7 @@ func (f failingStore) Update(ctx context.Context, before, after *v1alpha1.Sessio
 type failingMux struct {
 	*tmuxtest.Fake
 	calls *injector
+	took  func(effects.TmuxPane) // a launcher runs in the pane
 }
 
 // failingWorktrees loses what was made, and fails to let go.
@@ -480,12 +481,22 @@ func (f *fakeQuarantines) only() *v1alpha1.Quarantine {
 }
 
 func (f failingMux) Create(ctx context.Context, want effects.NewTmuxSession) (p effects.TmuxPane, err error) {
-	err = f.calls.around(func() error { p, err = f.Fake.Create(ctx, want); return err })
+	err = f.calls.around(func() error {
+		if p, err = f.Fake.Create(ctx, want); err == nil {
+			f.took(p)
+		}
+		return err
+	})
 	return p, err
 }
 
 func (f failingMux) Respawn(ctx context.Context, pane effects.TmuxPane, l effects.LaunchID) (p effects.TmuxPane, err error) {
-	err = f.calls.around(func() error { p, err = f.Fake.Respawn(ctx, pane, l); return err })
+	err = f.calls.around(func() error {
+		if p, err = f.Fake.Respawn(ctx, pane, l); err == nil {
+			f.took(p)
+		}
+		return err
+	})
 	return p, err
 }
 
@@ -590,6 +601,21 @@ type fakeLauncher struct {
 	failures map[effects.LaunchID]*effects.LaunchFailure
 	fails    *effects.LaunchFailure // of the next start
 	envErr   error
+	ran      []ranProgram // what was started so far
+}
+
+// ranProgram is a program and where it ran.
+type ranProgram struct {
+	effects.Launch
+	pane effects.TmuxPane
+	took bool // its prompt, from the file
+}
+
+// take is what a launcher does in a new pane.
+func (f *fakeLauncher) take(p effects.TmuxPane) {
+	if l, ok := f.written[p.Launch]; ok && f.fails == nil {
+		f.ran = append(f.ran, ranProgram{Launch: l, pane: p})
+	}
 }
 
 func (f *fakeLauncher) Environment(*v1alpha1.Session) ([]string, error) {
