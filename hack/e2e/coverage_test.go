@@ -59,7 +59,7 @@ var coverage = map[string]string{
 	"B-061": "TestB061BranchCheckedOutElsewhere",
 	"B-062": "TestB062FourFileSystems",
 	"B-064": "not here: the request ledger (its own issue)",
-	"B-065": "TestB065DiskFull TestCase027DiskFull",
+	"B-065": "TestB065DiskFull TestCase027DiskFull TestB065DiskFullKeepsTheWorktree",
 	"B-067": "TestB067CrashAtEveryPoint",
 	"B-068": "TestB068StatusIsQuiet",
 	"B-070": "TestB070Wait TestR24WaitNeverLies",

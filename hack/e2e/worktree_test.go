@@ -861,6 +861,92 @@ func TestB086WorkspaceBecomesALink(t *testing.T) {
 	}
 }
 
+// B-065, R6: with no room for its plan nothing is set aside: the worktree stays,
+// and so does its Session, until there is room. What was set aside before is
+// kept.
+func TestB065DiskFullKeepsTheWorktree(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	f := newForge(t)
+	world.Must(t, os.Mkdir(f.State, 0o700))
+	mountTmpfs(f.World, f.State, "size=768k,mode=0700")
+	f.Start()
+	f.Drop("keeper.yaml", session("keeper", sleeper))
+	f.UntilRunning("keeper")
+	f.Drop("first.yaml", f.worktree("first", "first"))
+	f.put(f.folder("first"), "draft", "first\n")
+	f.take("first")
+	first := untilKept(f.World, "first")
+	f.Drop("wt.yaml", f.worktree("wt", "feat"))
+	dir := f.folder("wt")
+	f.put(dir, "draft", "draft\n")
+	fill := filepath.Join(f.State, "fill")
+	_ = exec.Command("dd", "if=/dev/zero", "of="+fill, "bs=512").Run() // ends with "no space left"
+	world.Must(t, os.Chmod(fill, 0o600))
+	f.Remove("wt.yaml")
+	f.Always(4*time.Second, "nothing is moved, and the Session is there", func() bool {
+		draft, err := os.ReadFile(filepath.Join(dir, "draft"))
+		old, oldErr := os.ReadFile(filepath.Join(first.Status.Path, "draft"))
+		return err == nil && string(draft) == "draft\n" && oldErr == nil && string(old) == "first\n" && f.Session("wt") != nil
+	})
+	if log := f.Now().Text(); !strings.Contains(log, "no space") {
+		t.Errorf("nothing says why:\n%s", log)
+	}
+	world.Must(t, os.Remove(fill))
+	f.UntilGone("wt")
+	q := untilKept(f.World, "wt")
+	if b, err := os.ReadFile(filepath.Join(q.Status.Path, "draft")); err != nil || string(b) != "draft\n" {
+		t.Errorf("%q, %v", b, err)
+	}
+	// On another disk than the state it lies beside where it was.
+	if want := filepath.Join(filepath.Dir(dir), ".skc-quarantine"); filepath.Dir(q.Status.Path) != want {
+		t.Errorf("it lies in %s, want %s", q.Status.Path, want)
+	}
+}
+
+// A worktree whose Session was forgotten is reported, left where it is, and no
+// longer called an orphan when somebody wants it.
+func TestOrphanedWorktree(t *testing.T) {
+	t.Parallel()
+	f := newForge(t)
+	f.Config("cgroups: \"off\"\n") // nobody would remove the one of a session that is forgotten
+	f.Start()
+	f.Drop("wt.yaml", f.worktree("wt", "feat"))
+	f.Drop("other.yaml", f.worktree("other", "other"))
+	dir := f.folder("wt")
+	f.folder("other")
+	f.put(dir, "draft", "draft\n")
+	uid := string(f.Session("wt").UID)
+	f.Stop(syscall.SIGTERM)
+	// As a backup does that was older, and a person who tidies up.
+	world.Must(t, os.Remove(f.StateFile("wt")))
+	f.Remove("wt.yaml")
+	f.MustTmux("kill-session", "-t", "=wt")
+	f.Until("its processes are gone", func() bool { return len(f.Of(uid)) == 0 })
+	f.Start()
+	var orphan *v1alpha1.Quarantine
+	f.Until("the orphan is reported", func() bool {
+		for _, q := range quarantines(f.World) {
+			if c := meta.FindStatusCondition(q.Status.Conditions, v1alpha1.SetAside); q.Spec.Reason == v1alpha1.QuarantineOrphaned && c != nil && c.Reason == v1alpha1.ReasonGracePeriod {
+				orphan = q
+			}
+		}
+		return orphan != nil
+	})
+	if o := orphan.Spec.Origin; o.Path != dir || o.Branch != "feat" || orphan.Spec.NotBefore == nil {
+		t.Errorf("it says %+v", orphan.Spec)
+	}
+	f.Always(3*time.Second, "it is left where it is, and is the only one", func() bool {
+		b, err := os.ReadFile(filepath.Join(dir, "draft"))
+		return err == nil && string(b) == "draft\n" && len(quarantines(f.World)) == 1
+	})
+	f.Drop("wt.yaml", f.worktree("wt", "feat"))
+	f.Until("it is no longer called an orphan", func() bool { return len(quarantines(f.World)) == 0 })
+	if b, err := os.ReadFile(filepath.Join(dir, "draft")); err != nil || string(b) != "draft\n" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
 // B-007: two clones whose folders have the same name, with the same branch, share
 // nothing.
 func TestB007WorktreeSameBasename(t *testing.T) {

@@ -75,12 +75,18 @@ const (
 
 // TestNothingIsLost is the goal of this folder, R20.
 func TestNothingIsLost(t *testing.T) {
-	size, n := 10, 3
+	size, n := 5, 24
 	if *full {
-		n = 31
+		size, n = 10, 31
 	}
 	if *rounds > 0 {
 		n = (*rounds + size - 1) / size
+	}
+	// As many as fit: a batch is begun in the first half of that time, a phase in
+	// all of it.
+	enough := func(share time.Duration) bool { return false }
+	if begin := time.Now(); !*full && *rounds == 0 {
+		enough = func(share time.Duration) bool { return time.Since(begin) > 20*time.Second/share }
 	}
 	c := &counts{}
 	t.Run("batch", func(t *testing.T) {
@@ -90,11 +96,14 @@ func TestNothingIsLost(t *testing.T) {
 			}
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
-				p := newPlan(*seed, i, size)
-				play := func(p plan, c *counts) ([]string, []string) {
-					return try(t, func(t testing.TB) { playBatch(t, p, c) })
+				if enough(2) {
+					t.Skip("there is no time for more")
 				}
-				wrong, said := play(p, c)
+				p := newPlan(*seed, i, size)
+				play := func(p plan, c *counts, enough func(time.Duration) bool) ([]string, []string) {
+					return try(t, func(t testing.TB) { playBatch(t, p, c, enough) })
+				}
+				wrong, said := play(p, c, enough)
 				if len(wrong) == 0 {
 					return
 				}
@@ -104,7 +113,7 @@ func TestNothingIsLost(t *testing.T) {
 				}
 				all := len(p.phases)
 				least, how := shrink(p, wrong, func(q plan) []string {
-					w, s := play(q, &counts{})
+					w, s := play(q, &counts{}, func(time.Duration) bool { return false })
 					if len(w) > 0 {
 						said = s
 					}
@@ -121,12 +130,12 @@ func TestNothingIsLost(t *testing.T) {
 	report.printf("TestNothingIsLost: %s", c)
 }
 
-func playBatch(t testing.TB, p plan, c *counts) {
+func playBatch(t testing.TB, p plan, c *counts, enough func(time.Duration) bool) {
 	b := newBatch(t, p, c)
 	c.rounds.Add(int64(len(b.subjects)))
 	for i, ph := range p.phases {
 		b.do(i, ph)
-		if b.Failed() {
+		if b.Failed() || enough(1) {
 			return
 		}
 	}
