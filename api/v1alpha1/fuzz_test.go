@@ -173,7 +173,7 @@ func TestDecodeIsNotSlow(t *testing.T) {
 			if _, err := Decode("f", []byte(in)); err == nil {
 				t.Error("accepted")
 			}
-			if took := time.Since(begin); took > 5*time.Second { // far above what a busy machine needs, below a square
+			if took := time.Since(begin); took > 30*time.Second { // far above what a busy machine needs, below a square
 				t.Errorf("took %v", took)
 			}
 		})

@@ -51,7 +51,7 @@ func (r *Reconciler) finalizeWorkspace(ctx context.Context, s *v1alpha1.Session)
 			find := r.wantWorktree(s)
 			find.From, find.Find = "", true
 			r.Worktrees.Begin(api.KeyOf(s), find)
-			settingAside(s, v1alpha1.ReasonSettingAside, metav1.ConditionUnknown, "it is looked for a worktree of it")
+			settingAside(s, v1alpha1.ReasonSettingAside, metav1.ConditionUnknown, "looking for a worktree that was begun for it")
 			return false, none, nil
 		case made.err != nil && !errors.Is(made.err, effects.ErrNotFound) && !errors.Is(made.err, effects.ErrNotRepository) && !errors.Is(made.err, effects.ErrUnavailable):
 			_, message := worktreeReason(made.err)
