@@ -46,6 +46,9 @@ func (p *pass) beginClose(ctx context.Context) (controller.Result, error) {
 		return p.finish(ctx, failure(lifecycle.ReasonCloseRefused, "%d sessions have the id %q; nothing was touched", len(found), want.ID))
 	}
 	s := found[0]
+	if mine, res := p.turn(api.KeyOf(s)); !mine {
+		return res, nil
+	}
 	verb := "stop"
 	if st.Request.Verb == v1alpha1.VerbDelete {
 		verb = "delete"

@@ -67,6 +67,17 @@ func (p *pass) wait(on ...api.Key) controller.Result {
 	return res
 }
 
+// turn tells whether the request may begin with those Sessions: what another one
+// is doing to them is done first, so that each request finds a session as it
+// is, and never half made or half gone. When it is not its turn, it is looked at
+// again when it may be.
+func (p *pass) turn(sessions ...api.Key) (mine bool, res controller.Result) {
+	if !p.index.held(api.KeyOf(p.rq), sessions...) {
+		return true, res
+	}
+	return false, p.wait(sessions...)
+}
+
 // target is the Session that the effect is about.
 func (p *pass) target() api.Key {
 	return sessionKey(p.rq.Status.Session.Namespace, p.rq.Status.Session.Name)
@@ -161,6 +172,9 @@ func (p *pass) beginNew(ctx context.Context, id, lifecycleID string, spec v1alph
 	st.Session = &v1alpha1.SessionReference{Namespace: p.rq.Namespace, Name: nameFor(id)}
 	st.SessionID = id
 	key := p.target()
+	if mine, res := p.turn(key); !mine {
+		return res, nil
+	}
 	taken, err := p.named(ctx, key.Namespace, func(other string) bool { return other == id })
 	if err != nil {
 		return none, err

@@ -25,6 +25,11 @@ type index struct {
 	seen    map[api.Key]time.Time
 	rows    map[types.UID]map[lifecycle.Event]bool
 
+	// holders are the requests under way that may have touched a Session, by it.
+	holders map[api.Key]map[api.Key]bool
+	holds   map[api.Key]api.Key
+
+	acting  map[api.Key]api.Key          // requests whose effect is under way, by their Session
 	waiting map[api.Key]map[api.Key]bool // requests, by what they wait for
 	waits   map[api.Key][]api.Key
 	watches map[group]chan struct{}
@@ -69,7 +74,8 @@ func (x *index) load(list func() ([]*v1alpha1.SessionRequest, error)) error {
 	}
 	x.groups, x.of, x.hits = map[group]map[api.Key]member{}, map[api.Key]group{}, map[string][]hit{}
 	x.seen, x.rows = map[api.Key]time.Time{}, map[types.UID]map[lifecycle.Event]bool{}
-	x.arrived = map[api.Key]time.Time{}
+	x.arrived, x.acting = map[api.Key]time.Time{}, map[api.Key]api.Key{}
+	x.holders, x.holds = map[api.Key]map[api.Key]bool{}, map[api.Key]api.Key{}
 	for _, rq := range all {
 		x.put(rq)
 	}
@@ -110,6 +116,9 @@ func (x *index) put(rq *v1alpha1.SessionRequest) (others []api.Key) {
 	} else if q := rq.Spec.Requester; s == nil && q != nil && rq.Status.CountedAt != nil {
 		x.count(q.ChatID, key, rq.Status.CountedAt.Time)
 	}
+	if s := rq.Status.Session; s != nil && m.state != "" {
+		others = append(others, x.act(sessionKey(s.Namespace, s.Name), key, m.state == v1alpha1.RequestInProgress && rq.Status.Step != "")...)
+	}
 	if m.state != v1alpha1.RequestInProgress {
 		delete(x.seen, key)
 		delete(x.rows, rq.UID)
@@ -118,8 +127,65 @@ func (x *index) put(rq *v1alpha1.SessionRequest) (others []api.Key) {
 	if m.judged {
 		delete(x.arrived, key)
 	}
+	x.letGo(key)
+	if st := &rq.Status; m.state == v1alpha1.RequestInProgress && st.Step != "" && st.Session != nil {
+		session := sessionKey(st.Session.Namespace, st.Session.Name)
+		if x.holders[session] == nil {
+			x.holders[session] = map[api.Key]bool{}
+		}
+		x.holders[session][key], x.holds[key] = true, session
+	}
 	x.tell(g)
 	return others
+}
+
+func (x *index) letGo(key api.Key) {
+	session, ok := x.holds[key]
+	if !ok {
+		return
+	}
+	delete(x.holds, key)
+	delete(x.holders[session], key)
+	if len(x.holders[session]) == 0 {
+		delete(x.holders, session)
+	}
+}
+
+// held tells whether another request is under way with one of the Sessions.
+func (x *index) held(request api.Key, sessions ...api.Key) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, s := range sessions {
+		for k := range x.holders[s] {
+			if k != request {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// act keeps which request has an effect under way at the Session. When it has
+// come to its end, those that waited for it are returned.
+func (x *index) act(session, request api.Key, on bool) (waited []api.Key) {
+	switch was, ok := x.acting[session]; {
+	case on:
+		x.acting[session] = request
+	case ok && was == request:
+		delete(x.acting, session)
+		for k := range x.waiting[session] {
+			waited = append(waited, k)
+		}
+	}
+	return waited
+}
+
+// busy tells whether another request has an effect under way at the Session.
+func (x *index) busy(session, request api.Key) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	by, ok := x.acting[session]
+	return ok && by != request
 }
 
 // forget drops an object that is gone, and returns the others of its group.
@@ -135,6 +201,7 @@ func (x *index) forget(key api.Key) (others []api.Key) {
 	}
 	delete(x.seen, key)
 	delete(x.arrived, key)
+	x.letGo(key)
 	x.wait(key)
 	for _, hits := range x.hits { // it counts on, and for no other object of that name
 		for i := range hits {

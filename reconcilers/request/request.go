@@ -94,6 +94,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key api.Key) (res controller
 	}
 	r.index.remember(rq)
 	p := &pass{Reconciler: r, rq: rq, stored: rq.DeepCopy()}
+	busy := rq.Status.State == "" || rq.Status.State == v1alpha1.RequestInProgress
 	if rq.DeletionTimestamp == nil && !slices.Contains(rq.Finalizers, v1alpha1.SessionRequestFinalizer) {
 		rq.Finalizers = append(rq.Finalizers, v1alpha1.SessionRequestFinalizer)
 	}
@@ -113,6 +114,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, key api.Key) (res controller
 			return
 		}
 		r.enqueue(r.index.remember(p.stored)) // what repeats this one shows the same
+		if ref := p.stored.Status.Session; busy && p.stored.Status.State != v1alpha1.RequestInProgress && ref != nil {
+			r.StatusChanged(sessionKey(ref.Namespace, ref.Name)) // the next one has its turn
+		}
 	}()
 	return p.run(ctx)
 }

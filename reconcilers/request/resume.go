@@ -79,6 +79,13 @@ func (p *pass) those(ctx context.Context, keys []api.Key, path *string) (found [
 	return found, nil
 }
 
+func sessionsOf(all []match) (keys []api.Key) {
+	for _, m := range all {
+		keys = append(keys, sessionKey(m.session.Namespace, m.session.Name))
+	}
+	return keys
+}
+
 // canRestore tells whether the thing lies in quarantine and may be asked back.
 func canRestore(q *v1alpha1.Quarantine) bool {
 	return q.DeletionTimestamp == nil && !q.Spec.Purge && condition(q.Status.Conditions, v1alpha1.SetAside).Status == metav1.ConditionTrue
@@ -102,9 +109,14 @@ func (p *pass) beginResume(ctx context.Context) (controller.Result, error) {
 	if err != nil {
 		return none, err
 	}
+	if mine, res := p.turn(sessionsOf(all)...); !mine {
+		return res, nil
+	}
 	var live, cold []match
 	for _, m := range all {
 		switch {
+		case p.index.busy(sessionKey(p.rq.Namespace, m.session.Name), api.KeyOf(p.rq)): // one effect at a time
+			return p.wait(sessionKey(p.rq.Namespace, m.session.Name)), nil
 		case m.quarantine != "":
 			cold = append(cold, m)
 			continue
@@ -146,6 +158,9 @@ func (p *pass) beginResume(ctx context.Context) (controller.Result, error) {
 // tmux do not say the same.
 func (p *pass) alive(ctx context.Context, s *v1alpha1.Session) (alive, proven bool, err error) {
 	c := running(s)
+	if s.Status.ObservedGeneration != s.Generation { // it changes, and was not looked at since
+		return false, false, nil
+	}
 	if c.Status == metav1.ConditionUnknown && c.Reason != v1alpha1.ReasonTmuxUnreachable && c.Reason != v1alpha1.ReasonTmuxMissing ||
 		c.Reason == v1alpha1.ReasonStopping {
 		return false, false, nil
@@ -333,6 +348,9 @@ func (p *pass) beginFork(ctx context.Context) (controller.Result, error) {
 		return none, err
 	}
 	all = there(all)
+	if mine, res := p.turn(sessionsOf(all)...); !mine {
+		return res, nil
+	}
 	switch len(all) {
 	case 0:
 		return p.finish(ctx, failure(lifecycle.ReasonNotFound, "no session matches %q", want.ID))
