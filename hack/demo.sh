@@ -25,7 +25,16 @@ up() {
 		echo $! >"$demo/skcd.pid"
 		disown
 	fi
-	ctl apply -f config/samples
+	if [ ! -d "$demo/app" ]; then
+		git init -q -b main "$demo/app"
+		echo "# app" >"$demo/app/README"
+		git -C "$demo/app" add README
+		git -C "$demo/app" -c user.name=demo -c user.email=demo@localhost commit -qm "begin"
+	fi
+	for sample in config/samples/*.yaml; do
+		sed "s,/tmp/skc-demo,$demo,g" "$sample"
+		echo ---
+	done | ctl apply -f -
 	if ! ctl wait --for=condition=Ready session --all --timeout=60s; then
 		ctl get
 		tail -n 20 "$demo/skcd.log" >&2
@@ -39,7 +48,9 @@ Try it (SKC_HOME says which skc is meant):
   export SKC_HOME=$SKC_HOME PATH=$bin:\$PATH
   skcctl attach shell            # leave with Ctrl-b d; the session goes on
   skcctl logs log-reader
-  skcctl describe session worker
+  skcctl describe session fix-login        # a git worktree: what is in it that is nowhere else
+  skcctl delete fix-login --wait           # goes into quarantine
+  skcctl restore fix-login                 # and comes back
   kill -9 $(cat "$demo/skcd.pid")                  # the controller; no session notices
   make demo                      # starts it again, and it adopts them all
   make demo-down                 # ends and removes everything
@@ -58,7 +69,11 @@ down() {
 		kill "$pid"
 		while running; do sleep 0.1; done
 	fi
-	[ -S "$SKC_HOME/run/tmux.sock" ] && tmux -S "$SKC_HOME/run/tmux.sock" kill-server 2>/dev/null || true
+	# kill-server may wait for ever for a control client whose controller was killed.
+	local server
+	if server=$(tmux -S "$SKC_HOME/run/tmux.sock" display-message -p '#{pid}' 2>/dev/null); then
+		timeout 5 tmux -S "$SKC_HOME/run/tmux.sock" kill-server || kill -9 "$server"
+	fi
 	rm -rf "$demo"
 	echo "the demo is gone"
 }
