@@ -133,6 +133,33 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
+// Requests for one session follow each other: what the second finds is what the
+// first has made of it.
+func TestOneEffectAtATime(t *testing.T) {
+	w := newWorld(t)
+	w.has("web", stoppedSession)
+	reqs := []lifecycle.Request{w.frame(1, lifecycle.ResumeTarget{SessionIDOrPrefix: "web"}), w.frame(2, lifecycle.ResumeTarget{SessionIDOrPrefix: "web"})}
+	modes := map[lifecycle.Mode]int{}
+	for _, out := range w.submit(1, reqs...) {
+		must(t, out.err)
+		modes[out.Entry.ResumeMode]++
+	}
+	if modes[lifecycle.ColdRestarted] != 1 || modes[lifecycle.Reattached] != 1 || len(w.host.starts) != 1 {
+		t.Errorf("modes %v, starts %v", modes, w.host.starts)
+	}
+
+	w.host.slow["web"] = true
+	w.ask("close", about(v1alpha1.VerbClose, "web"))
+	w.ask("resume", about(v1alpha1.VerbResume, "web"))
+	w.want("resume", v1alpha1.RequestInProgress, "")
+	w.host.slow["web"] = false
+	w.settle()
+	w.want("close", v1alpha1.RequestSuccess, "")
+	if rq := w.want("resume", v1alpha1.RequestSuccess, ""); rq.Status.ResumeMode != string(lifecycle.ColdRestarted) || len(w.host.starts) != 2 {
+		t.Errorf("mode %s, starts %v", rq.Status.ResumeMode, w.host.starts)
+	}
+}
+
 // Two files of one request: the first has the entry, the other shows it.
 func TestDuplicateFiles(t *testing.T) {
 	w := newWorld(t)
