@@ -29,7 +29,6 @@ type index struct {
 	holders map[api.Key]map[api.Key]bool
 	holds   map[api.Key]api.Key
 
-	acting  map[api.Key]api.Key          // requests whose effect is under way, by their Session
 	waiting map[api.Key]map[api.Key]bool // requests, by what they wait for
 	waits   map[api.Key][]api.Key
 	watches map[group]chan struct{}
@@ -74,7 +73,7 @@ func (x *index) load(list func() ([]*v1alpha1.SessionRequest, error)) error {
 	}
 	x.groups, x.of, x.hits = map[group]map[api.Key]member{}, map[api.Key]group{}, map[string][]hit{}
 	x.seen, x.rows = map[api.Key]time.Time{}, map[types.UID]map[lifecycle.Event]bool{}
-	x.arrived, x.acting = map[api.Key]time.Time{}, map[api.Key]api.Key{}
+	x.arrived = map[api.Key]time.Time{}
 	x.holders, x.holds = map[api.Key]map[api.Key]bool{}, map[api.Key]api.Key{}
 	for _, rq := range all {
 		x.put(rq)
@@ -115,9 +114,6 @@ func (x *index) put(rq *v1alpha1.SessionRequest) (others []api.Key) {
 		x.count(s.Requester.ChatID, key, rq.Status.CountedAt.Time)
 	} else if q := rq.Spec.Requester; s == nil && q != nil && rq.Status.CountedAt != nil {
 		x.count(q.ChatID, key, rq.Status.CountedAt.Time)
-	}
-	if s := rq.Status.Session; s != nil && m.state != "" {
-		others = append(others, x.act(sessionKey(s.Namespace, s.Name), key, m.state == v1alpha1.RequestInProgress && rq.Status.Step != "")...)
 	}
 	if m.state != v1alpha1.RequestInProgress {
 		delete(x.seen, key)
@@ -163,29 +159,6 @@ func (x *index) held(request api.Key, sessions ...api.Key) bool {
 		}
 	}
 	return false
-}
-
-// act keeps which request has an effect under way at the Session. When it has
-// come to its end, those that waited for it are returned.
-func (x *index) act(session, request api.Key, on bool) (waited []api.Key) {
-	switch was, ok := x.acting[session]; {
-	case on:
-		x.acting[session] = request
-	case ok && was == request:
-		delete(x.acting, session)
-		for k := range x.waiting[session] {
-			waited = append(waited, k)
-		}
-	}
-	return waited
-}
-
-// busy tells whether another request has an effect under way at the Session.
-func (x *index) busy(session, request api.Key) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	by, ok := x.acting[session]
-	return ok && by != request
 }
 
 // forget drops an object that is gone, and returns the others of its group.

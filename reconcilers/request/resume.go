@@ -115,8 +115,6 @@ func (p *pass) beginResume(ctx context.Context) (controller.Result, error) {
 	var live, cold []match
 	for _, m := range all {
 		switch {
-		case p.index.busy(sessionKey(p.rq.Namespace, m.session.Name), api.KeyOf(p.rq)): // one effect at a time
-			return p.wait(sessionKey(p.rq.Namespace, m.session.Name)), nil
 		case m.quarantine != "":
 			cold = append(cold, m)
 			continue
