@@ -61,7 +61,7 @@ func (r *Reconciler) autopsy(ctx context.Context, s *v1alpha1.Session, pane effe
 	if err != nil && !errors.Is(err, effects.ErrNotFound) {
 		return err
 	}
-	for _, l := range lines {
+	for _, l := range r.withoutPrompt(s, lines) {
 		t.LastLines = append(t.LastLines, clip(l, keptLineBytes))
 	}
 	failure, err := r.Launcher.Failure(pane.Launch)

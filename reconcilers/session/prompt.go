@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"skc.dev/skc/api"
@@ -56,8 +57,9 @@ func (r *Reconciler) ensurePrompt(ctx context.Context, s *v1alpha1.Session) (con
 		set(s, v1alpha1.PromptDelivered, metav1.ConditionTrue, v1alpha1.ReasonNotAsked, "there is no startup prompt")
 		return none, nil
 	}
-	if promptIs(s, v1alpha1.ReasonPromptDelivered) {
-		return none, nil // nothing leads on from there
+	if c := promptCondition(s); c != nil && c.Reason == v1alpha1.ReasonPromptDelivered {
+		set(s, c.Type, c.Status, c.Reason, c.Message) // nothing leads on from there
+		return none, nil
 	}
 	uid := string(s.UID)
 	st, err := r.Prompts.Status(ctx, uid)
@@ -125,11 +127,8 @@ func (r *Reconciler) ensurePasted(ctx context.Context, s *v1alpha1.Session) (con
 		return again, nil
 	}
 	text, ok := r.promptText(s)
-	if !ok && promptIs(s, v1alpha1.ReasonPromptUnreadable) {
+	if !ok { // nothing tells when the file changes
 		return controller.Result{RequeueAfter: lookAgain}, nil
-	}
-	if !ok {
-		return none, nil // only an edit helps, of the spec or of the file
 	}
 	return r.paste(ctx, s, pane, text)
 }
@@ -361,8 +360,66 @@ func pending(s *v1alpha1.Session, message string) {
 	set(s, v1alpha1.PromptDelivered, metav1.ConditionUnknown, v1alpha1.ReasonPromptPending, message)
 }
 
-func promptIs(s *v1alpha1.Session, reason string) bool {
-	return slices.ContainsFunc(s.Status.Conditions, func(c metav1.Condition) bool {
-		return c.Type == v1alpha1.PromptDelivered && c.Reason == reason
-	})
+func promptCondition(s *v1alpha1.Session) *metav1.Condition {
+	return meta.FindStatusCondition(s.Status.Conditions, v1alpha1.PromptDelivered)
+}
+
+// promptShown stands for a line of the screen that shows some of the prompt.
+const promptShown = "[startup prompt]"
+
+// withoutPrompt is lines without those that show some of the startup prompt: what
+// is on the screen of a program is in its certificate, and a prompt belongs in
+// the program only. Of a prompt that cannot be read no line is known not to.
+func (r *Reconciler) withoutPrompt(s *v1alpha1.Session, lines []string) []string {
+	want := s.Spec.StartupPrompt
+	if want == nil {
+		return lines
+	}
+	text := want.Text
+	if want.File != "" {
+		var err error
+		if text, err = r.Prompts.Read(r.expand(want.File)); err != nil {
+			return nil
+		}
+	}
+	shown := showing(lines, text)
+	out := slices.Clone(lines)
+	for i := range out {
+		if shown[i] {
+			out[i] = promptShown
+		}
+	}
+	return out
+}
+
+// told is how many characters in a row of a prompt tell that they are of it, and
+// toldWhole how many when nothing else is on the line.
+const told, toldWhole = 12, 6
+
+// showing tells which of the lines show as many characters in a row of the text,
+// or all of it when it is shorter. Programs wrap and indent what they show, so
+// spaces count for nothing.
+func showing(lines []string, text string) map[int]bool {
+	squeezed := []rune(strings.Join(strings.Fields(text), ""))
+	n := min(told, len(squeezed))
+	if n == 0 {
+		return nil
+	}
+	at, shown := map[string][]int{}, map[int]bool{} // by what stands there: in which lines
+	for i, l := range lines {
+		line := []rune(strings.Join(strings.Fields(l), ""))
+		shown[i] = len(line) >= toldWhole && strings.Contains(string(squeezed), string(line))
+		for j := 0; j+n <= len(line); j++ {
+			part := string(line[j : j+n])
+			if in := at[part]; len(in) == 0 || in[len(in)-1] != i {
+				at[part] = append(in, i)
+			}
+		}
+	}
+	for j := 0; j+n <= len(squeezed); j++ {
+		for _, i := range at[string(squeezed[j:j+n])] {
+			shown[i] = true
+		}
+	}
+	return shown
 }

@@ -477,3 +477,41 @@ func TestAnyFailureOfAPromptHeals(t *testing.T) {
 		})
 	}
 }
+
+// The certificate of a program keeps what was on its screen, but not the prompt.
+func TestNoPromptInACertificate(t *testing.T) {
+	const text = "Fix the login bug in issue twelve.\nThe token is hunter2-very-long-indeed.\n"
+	screen := []string{"ready", "> Fix the login bug in is", "  sue twelve. ", "  The token is hunter2-ver", "y-long-indeed.", "noted", "bug in"}
+	for _, tt := range []struct {
+		name string
+		file bool
+		text string
+		want []string
+	}{
+		{"in the spec", false, text, []string{"ready", promptShown, promptShown, promptShown, promptShown, "noted", "bug in"}},
+		{"in a file", true, text, []string{"ready", promptShown, promptShown, promptShown, promptShown, "noted", "bug in"}},
+		{"in a file that went", true, "", nil},
+		{"short", false, "noted", []string{"ready", "> Fix the login bug in is", "  sue twelve. ", "  The token is hunter2-ver", "y-long-indeed.", promptShown, "bug in"}},
+		{"of nothing to see", false, " \n", screen},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			must(t, os.Mkdir(w.work, 0o700))
+			want := &v1alpha1.StartupPrompt{Text: tt.text, Delivery: v1alpha1.PromptArgument}
+			if tt.file {
+				want = &v1alpha1.StartupPrompt{File: "~/prompt.txt", Delivery: v1alpha1.PromptArgument}
+				if tt.text != "" {
+					must(t, os.WriteFile(filepath.Join(w.work, "prompt.txt"), []byte(tt.text), 0o600))
+				}
+			}
+			w.apply(w.spec(policy(v1alpha1.RestartNever), func(s *v1alpha1.SessionSpec) { s.StartupPrompt = want }), nil)
+			w.pass()
+			w.mux.Write(w.pane(), screen...)
+			w.mux.Exit(w.pane(), 1)
+			w.pass()
+			if got := w.get().Status.LastTermination.LastLines; !slices.Equal(got, tt.want) {
+				t.Errorf("it keeps %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
