@@ -140,6 +140,8 @@ func describe(w io.Writer, it item, safe safety, own []events.Event, now time.Ti
 		t.safety(o, safe)
 	case *v1alpha1.Quarantine:
 		t.quarantine(o, it.pending, safe)
+	case *v1alpha1.SessionRequest:
+		t.request(o)
 	default:
 		if err := t.spec(o); err != nil {
 			return err

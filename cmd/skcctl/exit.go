@@ -22,6 +22,9 @@ const (
 	exitConflict      = 7
 	exitDeleted       = 8
 	exitNotInTerminal = 9
+	exitRefused       = 10
+	exitFailed        = 11
+	exitUncertain     = 12
 	exitInterrupted   = 130
 )
 
@@ -37,9 +40,12 @@ var exitCodes = []struct {
 	{exitNotFound, "NotFound", "There is no such object, neither in the spool nor in the state."},
 	{exitTimeout, "Timeout", "The time given by --timeout is over and the condition is not met."},
 	{exitNotRunning, "ControllerNotRunning", "No skcd owns this home, so what is waited for cannot happen."},
-	{exitConflict, "Conflict", "What is there stands in the way: two files define the object, a file holds something else, a name means several things, something was set aside under the name that is to be deleted, or the place where a thing should be given back is taken."},
+	{exitConflict, "Conflict", "What is there stands in the way: two files define the object, a file holds something else, a name means several things, a key was used for another request, something was set aside under the name that is to be deleted, or the place where a thing should be given back is taken."},
 	{exitDeleted, "Deleted", "The object was deleted while a condition of it was waited for."},
 	{exitNotInTerminal, "NoTerminal", "The session has no terminal that can be used now: it does not run, or attach was called without a terminal."},
+	{exitRefused, "RequestRefused", "The request is refused, and nothing was done: requests are switched off, the chat may not ask, there were too many, or the session is none that a request may close."},
+	{exitFailed, "RequestFailed", "The request was accepted and failed: it was seen that it has no effect, or none any more. A session that is not there is 4, one of several 7."},
+	{exitUncertain, "RequestUncertain", "What became of the request cannot be proven. It is never tried again: look first, then ask with another key."},
 	{exitInterrupted, "Interrupted", "Ctrl-C, or another signal to end."},
 }
 
@@ -49,6 +55,9 @@ var (
 	errNotRunning = errors.New("skcd is not running for this home")
 	errDeleted    = errors.New("deleted while waiting")
 	errNoTerminal = errors.New("no terminal")
+	errRefused    = errors.New("the request is refused")
+	errFailed     = errors.New("the request failed")
+	errUncertain  = errors.New("the outcome of the request is not known")
 )
 
 // inTheWay is a conflict with what is there, in words for people.
@@ -85,6 +94,9 @@ func exitCode(err error) int {
 		{errTimeout, exitTimeout},
 		{errNotRunning, exitNotRunning},
 		{errNoTerminal, exitNotInTerminal},
+		{errUncertain, exitUncertain},
+		{errRefused, exitRefused},
+		{errFailed, exitFailed},
 		{effects.ErrNotFound, exitNotFound},
 		{context.Canceled, exitInterrupted},
 	} {

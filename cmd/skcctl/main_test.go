@@ -99,6 +99,8 @@ func TestScript(t *testing.T) {
 //	skcstate answer NAME WORD   waits until a Quarantine is to be restored or purged;
 //	                            WORD is Restored, Purged, or the reason of a refusal,
 //	                            whose end it waits for
+//	skcstate decide NAME FILE   waits for a request, and stores the status in the file
+//	                            once; one that is refused is waited for to be taken back
 //	skcstate event NAME REASON MESSAGE
 //	skcstate hold               owns the home until it is ended
 //	skcstate held               waits until the home is owned
@@ -153,6 +155,12 @@ func skcstate(args []string) int {
 			return c.gone(ctx, args[1])
 		case "answer":
 			return c.answer(ctx, named("quarantine/"+args[1]), args[2])
+		case "decide":
+			data, err := os.ReadFile(args[2])
+			if err != nil {
+				return err
+			}
+			return c.decide(ctx, named("sessionrequest/"+args[1]), data)
 		case "event":
 			o, err := c.Get(ctx, named(args[1]))
 			if err != nil {

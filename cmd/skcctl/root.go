@@ -77,6 +77,7 @@ func newRoot(c *cli) *cobra.Command {
 		newApply(c), newGet(c), newDescribe(c), newWait(c), newDelete(c),
 		newStop(c), newStart(c), newRestart(c),
 		newLogs(c), newAttach(c), newSend(c), newEvents(c),
+		newCreate(c), newClose(c), newResume(c), newFork(c), newRequest(c),
 		newRestore(c), newPurge(c), newPrune(c), newAudit(c), newDoctor(c), newVersion(c), newCompletion(c), newExitCodes(c),
 	)
 	return root

@@ -47,8 +47,8 @@ var rules = map[string][]string{
 	"effects/background": {"api"},
 	"effects/setup":      {"api", "effects", "effects/fault", "effects/process"},
 	"cmd/skcd":           {"..."},
-	"cmd/skcctl": {"api/...", "cmd/skcctl/...", "config/profiles", "controller/home", "controller/lease", "controller/spool", "controller/store",
-		"effects", "effects/audit", "effects/events", "effects/fault", "effects/files", "effects/git", "effects/process", "effects/tmux"},
+	"cmd/skcctl": {"api/...", "cmd/skcctl/...", "config/profiles", "controller/home", "controller/lease", "controller/managed", "controller/spool",
+		"controller/store", "effects", "effects/audit", "effects/events", "effects/fault", "effects/files", "effects/git", "effects/process", "effects/tmux"},
 	"cmd/skc-launch": {"effects/launch/..."},
 	"hack":           {"..."},
 }
