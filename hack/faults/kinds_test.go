@@ -5,8 +5,8 @@ package faults
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -42,6 +42,9 @@ type kind struct {
 	// agent is an agent instead of a command: its conversation is minted, and what
 	// resumes it is the version resumed.
 	agent bool
+	// prompt is how the subject gets a startup prompt. A controller that is killed
+	// on the way may leave it unknown, and never doubled.
+	prompt v1alpha1.PromptDelivery
 	// also says what else of the change is not yet done. Such a change is a request:
 	// one with a failure in it may end as failed or uncertain, and is not done all
 	// the same, so only kills are tried here.
@@ -49,6 +52,18 @@ type kind struct {
 	// alone has no second session beside it; bare is a program that leaves no
 	// process behind, so that its end and the next start come in one pass.
 	alone, bare bool
+	// more is another line of the spec.
+	more string
+	// loose has a commit in the worktree that is on no branch.
+	loose bool
+	// anew brings the subject back as another object.
+	anew bool
+	// help is what a person has to do for the change to come to its end.
+	help func(*trial)
+	// hold is a place at which skcd waits for a second, when the change is to meet
+	// it there; finish undoes what stays wrong by that.
+	hold   string
+	finish func(*trial)
 }
 
 // States of a session.
@@ -57,9 +72,11 @@ const (
 	stopped = "Stopped"
 	gone    = "Gone"
 	failed  = "Failed" // there is no such program
+	ended   = "Ended"  // the program, whatever becomes of the object
+	kept    = "Kept"   // the object is gone, and its folder in quarantine
 )
 
-var kinds = []*kind{
+var kinds = slices.Concat(workKinds, promptKinds, []*kind{
 	{name: "create-plain", change: (*trial).apply, want: running, starts: []string{"v1"}},
 	{name: "create-existing", existing: true, change: (*trial).apply, want: running, starts: []string{"v1"}},
 	{name: "change", have: running, change: (*trial).edit, want: running, starts: []string{"v1", "v2"}, death: v1alpha1.RequestedSpecChanged},
@@ -72,13 +89,11 @@ var kinds = []*kind{
 	{name: "create-agent", change: (*trial).apply, want: running, starts: []string{"v1"}, agent: true, alone: true},
 	{name: "resume-agent", have: running, change: (*trial).shoot, want: running, starts: []string{"v1", "resumed"}, death: "SIGKILL", restarts: 1, agent: true, alone: true},
 	{name: "request", before: (*trial).serveRequests, change: (*trial).request, want: running, starts: []string{"v1"}, also: (*trial).unanswered, bare: true},
-	{name: "create-worktree", worktree: true, before: (*trial).clone, change: (*trial).apply, want: running, starts: []string{"v1"}, also: (*trial).unmade},
-	{name: "delete-worktree", worktree: true, before: (*trial).clone, have: running, change: (*trial).takeWork, want: gone, starts: []string{"v1"}, also: (*trial).unkept},
 	// These come by the steps that none of the others has.
 	{name: "mistake", change: (*trial).mistake, want: failed},
 	{name: "confirm", have: running, change: (*trial).confirm, want: gone, starts: []string{"v1"}, alone: true},
 	{name: "rotate", before: (*trial).fillEvents, change: (*trial).apply, want: running, starts: []string{"v1"}},
-}
+})
 
 // program logs its start, and leaves a process that heeds neither HUP nor TERM.
 // Nothing is forked before the log is written: it says pid and start time.
@@ -93,12 +108,13 @@ func (t *trial) spec(name, version, state string) string {
 		target = fmt.Sprintf("existingPath: {path: %s}", t.Work)
 	}
 	if t.kind.worktree {
-		target = fmt.Sprintf("worktree: {repo: %s, branch: %s}", filepath.Join(t.Work, "app"), name)
+		target = fmt.Sprintf("worktree: {repo: %s, branch: %s}", t.app(), name)
 	}
 	script := fmt.Sprintf(program, t.log.path)
 	if !t.kind.bare {
 		script = child + script
 	}
+	script, more := t.prompted(script)
 	text := fmt.Sprintf(`apiVersion: skc.dev/v1alpha1
 kind: Session
 metadata: {name: %s}
@@ -107,7 +123,10 @@ spec:
   command: [sh, -c, %q, %s]
   desiredState: %s
   stop: {gracePeriod: 200ms}
-`, name, target, script, version, state)
+`, name, target, script, version, state) + more
+	if t.kind.more != "" {
+		text += "  " + t.kind.more + "\n"
+	}
 	if t.kind.agent {
 		command := fmt.Sprintf("[sh, -c, %q, %s]", script, version)
 		text = strings.Replace(text, "command: "+command, "agent: {profile: bot}", 1) + fmt.Sprintf(`---
@@ -215,61 +234,6 @@ func (t *trial) takeNamed() { t.MustCtl("delete", "session", subject) }
 
 // shoot ends the program as the kernel does when memory is short.
 func (t *trial) shoot() { t.Kill(t.log.last(subject).pid, syscall.SIGKILL) }
-
-// clone makes the repository of worktrees.
-func (t *trial) clone() {
-	app := filepath.Join(t.Work, "app")
-	for _, args := range [][]string{
-		{"init", "-q", "-b", "main", app},
-		{"-C", app, "-c", "user.name=T", "-c", "user.email=t@example.invalid", "commit", "-q", "--allow-empty", "-m", "one"},
-	} {
-		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
-			t.Fatalf("git %q: %v\n%s", args, err, out)
-		}
-	}
-}
-
-func (t *trial) tree() string { return filepath.Join(t.Work, "app.worktrees", subject) }
-
-// takeWork takes the subject away while there is work in its worktree.
-func (t *trial) takeWork() {
-	t.Write(filepath.Join(t.tree(), "work"), "mine")
-	t.take()
-}
-
-// unmade says what is wrong with the worktree of the subject.
-func (t *trial) unmade() string {
-	out, err := exec.Command("git", "-C", t.tree(), "status", "--porcelain", "--branch").CombinedOutput()
-	if got := strings.TrimSpace(string(out)); err != nil || got != "## "+subject {
-		return fmt.Sprintf("the worktree is %q, %v", got, err)
-	}
-	out, err = exec.Command("git", "-C", t.tree(), "worktree", "list", "--porcelain").CombinedOutput()
-	if err != nil || strings.Contains(string(out), "locked") || strings.Contains(string(out), "prunable") {
-		return fmt.Sprintf("the worktrees are %s, %v", out, err)
-	}
-	return ""
-}
-
-// unkept says what is wrong with the worktree in quarantine: it is there once,
-// with the work in it, and git knows it.
-func (t *trial) unkept() string {
-	if _, err := os.Lstat(t.tree()); err == nil {
-		return "the worktree is where it was"
-	}
-	found, _ := filepath.Glob(filepath.Join(t.State, "quarantine", "things", ".skc-kept-*", "work"))
-	beside, _ := filepath.Glob(filepath.Join(t.Work, "app.worktrees", ".skc-quarantine", ".skc-kept-*", "work"))
-	if found = append(found, beside...); len(found) != 1 {
-		return fmt.Sprintf("the work is in quarantine at %q, want once", found)
-	}
-	if data, err := os.ReadFile(found[0]); err != nil || string(data) != "mine" {
-		return fmt.Sprintf("the work is %q, %v", data, err)
-	}
-	out, err := exec.Command("git", "-C", filepath.Dir(found[0]), "status", "--porcelain").CombinedOutput()
-	if err != nil || strings.TrimSpace(string(out)) != "?? work" {
-		return fmt.Sprintf("git says of it %q, %v", out, err)
-	}
-	return ""
-}
 
 // confirm replaces the spool by an empty folder, as an unmount does, and says
 // that this is meant.

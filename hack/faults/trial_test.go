@@ -38,6 +38,17 @@ type trial struct {
 	file string // of the subject, in the spool
 	// cold makes the change while no controller runs.
 	cold bool
+	// whole is a trial in which nothing is broken.
+	whole bool
+	// broke is the last controller with faults.
+	broke *world.Controller
+
+	// The work in the folder of the subject: where it should be, what it was, and
+	// the commit that it is at.
+	place, sum, commit string
+	exchanged          bool   // another folder is where the work was
+	asked              int    // runs of the setup that were asked for again,
+	interrupted        string // and when that began for which it was the last time
 }
 
 // newTrial makes a home in which all is as it is before the change, and no
@@ -47,7 +58,7 @@ func newTrial(t *testing.T, k *kind) *trial {
 	w := world.New(t, true)
 	w.Bin = bin
 	r := random(t.Name())
-	tr := &trial{World: w, kind: k, rand: r, file: "s.yaml", cold: r.IntN(2) == 0}
+	tr := &trial{World: w, kind: k, rand: r, file: "s.yaml", cold: r.IntN(2) == 0 && k.hold == ""}
 	tr.log = follow(filepath.Join(w.Work, "log"))
 	t.Cleanup(tr.log.close)
 	if k.before != nil {
@@ -71,6 +82,12 @@ func newTrial(t *testing.T, k *kind) *trial {
 		tr.Drop(tr.file, tr.spec(subject, "v1", stopped))
 		tr.until(world.Patience, func() string { return tr.lacking(stopped, []string{"v1"}) })
 	}
+	if k.have == kept {
+		tr.takeWork()
+		tr.until(world.Patience, func() string { return first(tr.lacking(gone, []string{"v1"}), tr.unkept()) })
+		tr.place = tr.tree()
+		tr.file = filepath.Join("..", "state", "managed", v1alpha1.DefaultNamespace, "session-"+subject+".yaml")
+	}
 	tr.Stop([]syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}[r.IntN(2)])
 	return tr
 }
@@ -89,8 +106,12 @@ func (t *trial) broken(faults string, change bool, more ...string) *world.Contro
 	if change && t.cold {
 		t.kind.change(t)
 	}
+	if change && t.kind.hold != "" && !strings.Contains(faults, t.kind.hold+"=kill") {
+		faults += "," + t.kind.hold + "=1s"
+	}
 	t.Env = append(t.Env, "SKC_FAULT="+faults)
 	c, _ := t.StartOrDie(append(slices.Clone(flags), more...)...)
+	t.broke = c
 	t.Env = t.Env[:len(t.Env)-1]
 	if change && !t.cold {
 		t.kind.change(t)
@@ -106,7 +127,7 @@ func (t *trial) settle(c *world.Controller) (killed bool) {
 		if !c.Alive() {
 			return ""
 		}
-		return t.undone()
+		return t.helped()
 	})
 	if stuck != "" {
 		t.Errorf("lost: not killed, and after %s: %s", 2*healLimit, stuck)
@@ -125,7 +146,7 @@ func (t *trial) heal() time.Duration {
 	t.Helper()
 	begin := time.Now()
 	t.clean()
-	t.until(healLimit-time.Since(begin), t.undone)
+	t.until(healLimit-time.Since(begin), t.helped)
 	return time.Since(begin)
 }
 
@@ -159,6 +180,14 @@ func (t *trial) undone() string {
 	return what
 }
 
+// helped is undone, after what a person has to do was done.
+func (t *trial) helped() string {
+	if t.kind.help != nil {
+		t.kind.help(t)
+	}
+	return t.undone()
+}
+
 func (t *trial) lacking(state string, starts []string) string {
 	if had := t.log.versions(subject); !slices.Equal(had, starts) {
 		return fmt.Sprintf("the starts are %q, want %q", had, starts)
@@ -176,11 +205,14 @@ func (t *trial) lacking(state string, starts []string) string {
 	if want := map[string]int{running: 1}[state]; len(alive) != want {
 		return fmt.Sprintf("%d programs run, want %d", len(alive), want)
 	}
+	if state == ended {
+		return ""
+	}
 	want := string(metav1.ConditionTrue) + "/" + state
 	if state == failed {
 		want = string(metav1.ConditionFalse) + "/" + v1alpha1.ReasonCommandNotFound
 	}
-	if ready := t.Condition(subject, v1alpha1.Ready); ready != want {
+	if ready := t.Condition(subject, v1alpha1.Ready); ready != want && (t.kind.prompt == "" || ready != "Unknown/"+v1alpha1.ReasonPromptUnknown) {
 		return fmt.Sprintf("Ready is %q, want %q", ready, want)
 	}
 	s := t.Session(subject)
@@ -193,7 +225,7 @@ func (t *trial) lacking(state string, starts []string) string {
 	if tmux := s.Status.Tmux; state == running && (tmux == nil || tmux.PanePID != int64(t.log.last(subject).pid)) {
 		return fmt.Sprintf("status has %+v, the program the pid %d", tmux, t.log.last(subject).pid)
 	}
-	return ""
+	return t.unprompted()
 }
 
 // check returns what is wrong after all came right: lost, doubled, touched. It
@@ -209,8 +241,14 @@ func (t *trial) check() (wrong []string) {
 	if t.uncertain() {
 		return wrong // there is nothing to delete
 	}
-	uids := t.uids()
-	if t.kind.want != gone {
+	if t.kind.finish != nil {
+		t.kind.finish(t)
+	}
+	uids, most := t.uids(), 1
+	if t.kind.anew {
+		most = 2
+	}
+	if t.kind.want != gone && t.kind.want != ended {
 		world.Must(t, os.Remove(t.where()))
 	}
 	if what := wait(healLimit, func() string {
@@ -221,7 +259,7 @@ func (t *trial) check() (wrong []string) {
 	}); what != "" {
 		wrong = append(wrong, "orphan after delete: "+what)
 	}
-	if len(uids) > 1 {
+	if len(uids) > most {
 		wrong = append(wrong, fmt.Sprintf("lost: one name had the UIDs %q", uids))
 	}
 	if had := t.log.versions(subject); !slices.Equal(had, t.kind.starts) {
@@ -304,6 +342,8 @@ func (t *trial) orphans(uids []string) (found []string) {
 				found = append(found, "temporary "+path)
 			case filepath.Dir(path) == filepath.Join(t.State, "launch"):
 				found = append(found, "launch file "+path)
+			case filepath.Dir(path) == filepath.Join(t.State, "prompts"):
+				found = append(found, "startup prompt "+path)
 			case strings.HasPrefix(path, filepath.Join(t.State, "objects")) && strings.Contains(filepath.Base(path), subject+".yaml"):
 				found = append(found, "state file "+path)
 			}
@@ -338,7 +378,7 @@ func everyPlace() string {
 func reached(t *testing.T, k *kind) map[string]int {
 	t.Helper()
 	tr := newTrial(t, k)
-	tr.cold = false
+	tr.cold, tr.whole = false, true
 	c := tr.broken("calls=0s@1+,"+everyPlace(), true)
 	if tr.settle(c) {
 		t.Fatal("killed without a fault")
