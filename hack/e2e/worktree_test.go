@@ -4,8 +4,6 @@ package e2e
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"os/exec"
@@ -111,14 +109,6 @@ func (f *forge) put(dir, name, text string) {
 	f.Helper()
 	world.Must(f, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
 	world.Must(f, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
-}
-
-func sum(w *world.World, path string) string {
-	w.Helper()
-	data, err := os.ReadFile(path)
-	world.Must(w, err)
-	s := sha256.Sum256(data)
-	return hex.EncodeToString(s[:])
 }
 
 // quarantines are all that the state files hold.

@@ -76,7 +76,7 @@ var weights = []struct {
 	kept       bool // only when something is in quarantine
 }{
 	{deleteFile, 5, 0, false}, {deleteCommand, 3, 0, false}, {retarget, 3, 0, false}, {apply, 0, 3, false},
-	{restoreFile, 1, 3, true}, {restore, 1, 3, true}, {restoreTo, 1, 2, true}, {forget, 1, 1, true},
+	{restoreFile, 1, 3, true}, {restore, 1, 3, true}, {restoreTo, 1, 4, true}, {forget, 1, 1, true},
 	{work, 2, 0, false}, {clean, 2, 2, false},
 }
 
@@ -160,18 +160,18 @@ func randomFault(r *rand.Rand) string {
 	var near []string
 	for _, p := range places {
 		for _, prefix := range []string{"git.", "quarantine.", "managed."} {
-			if strings.HasPrefix(p, prefix) {
+			if strings.HasPrefix(p, prefix) && !strings.Contains(p, "purge") { // nothing is purged here
 				near = append(near, p)
 			}
 		}
 	}
 	var all []string
-	for range 1 + r.IntN(3) {
+	for range 2 + r.IntN(4) { // whichever comes first
 		from := places
 		if r.IntN(4) > 0 && len(near) > 0 {
 			from = near
 		}
-		action := fmt.Sprintf("kill@%d", 1+r.IntN(3))
+		action := fmt.Sprintf("kill@%d", 1+r.IntN(2))
 		if r.IntN(8) == 0 {
 			action = []string{"EIO", "ENOSPC"}[r.IntN(2)] + []string{"", "@1+"}[r.IntN(2)]
 		}
@@ -227,6 +227,17 @@ func (p plan) smaller() (all []plan) {
 		for i := range q.phases {
 			q.phases[i].steps = slices.DeleteFunc(q.phases[i].steps, func(s step) bool { return s.subject == name })
 		}
+	}
+	if slices.ContainsFunc(p.phases, func(ph phase) bool { return len(ph.kills) > 0 || ph.after > 0 }) {
+		add(func(q *plan) {
+			for i := range q.phases {
+				q.phases[i].kills, q.phases[i].after = nil, 0
+			}
+		})
+	}
+	if n := len(p.phases); n > 1 {
+		add(func(q *plan) { q.phases = q.phases[:n/2] })
+		add(func(q *plan) { q.phases = q.phases[:n-1] })
 	}
 	if len(p.subjects) > 3 {
 		for half := range 2 {

@@ -58,11 +58,10 @@ type subject struct {
 // held is a thing and where it must be.
 type held struct {
 	thing
-	at     place
-	path   string // when it is not in quarantine
-	ours   bool   // skc made it and has not let go of it
-	asked  bool   // it was to be given back, and that must be refused
-	future string // where it was asked to be
+	at    place
+	path  string // when it is not in quarantine
+	ours  bool   // skc made it and has not let go of it
+	asked bool   // it was to be given back, and that must be refused
 }
 
 type place int
@@ -420,7 +419,10 @@ func (b *batch) restore(s *subject, h *held, how string, r *rand.Rand) {
 	q := b.quarantine(h)
 	to := q.Spec.Origin.Path
 	if how == restoreTo {
-		to = filepath.Join(filepath.Dir(q.Spec.Origin.Path), fmt.Sprintf("%s again %08x", s.name, r.Uint32()))
+		// As near as it was to its repository, or not.
+		in := filepath.Join(filepath.Dir(q.Spec.Origin.Path), []string{"", "back", "back/to"}[r.IntN(3)])
+		world.Must(b.World, os.MkdirAll(in, 0o755))
+		to = filepath.Join(in, fmt.Sprintf("%s again %08x", s.name, r.Uint32()))
 	}
 	taken := slices.ContainsFunc(s.things, func(o *held) bool { return o != h && o.at != quarantined && o.path == to })
 	switch {
