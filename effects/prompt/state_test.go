@@ -5,8 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"skc.dev/skc/effects"
 	"skc.dev/skc/effects/prompt"
@@ -201,5 +203,37 @@ func TestReadFile(t *testing.T) {
 	}
 	if _, err := prompt.ReadFile(path + ".none"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("ReadFile = %v, want that there is none", err)
+	}
+}
+
+// What is kept has an owner as long as its receipt tells; what has none is told
+// when it is no longer young.
+func TestLeftovers(t *testing.T) {
+	w := newWorld(t)
+	all := func(old time.Time) (out []string) {
+		t.Helper()
+		left, err := prompt.Leftovers(w.o.Dir, old)
+		must(t, err)
+		for _, l := range left {
+			out = append(out, l.What+" of "+l.UID)
+		}
+		return out
+	}
+	if got := all(time.Time{}); len(got) != 0 {
+		t.Errorf("of nothing there is %q", got)
+	}
+	path, err := w.Publish(t.Context(), uid, "text")
+	must(t, err)
+	must(t, os.Rename(path, path+".123")) // as a program does that dies then
+	const other = "ffffffffffffffffffffffffffffffff"
+	for _, name := range []string{other, other + ".staged", "somebody.else", other + "0"} {
+		must(t, os.WriteFile(filepath.Join(w.o.Dir, name), nil, 0o600))
+	}
+	mine := []string{"receipt of a startup prompt of " + uid, "startup prompt of " + uid}
+	if got := all(time.Now().Add(-time.Minute)); !slices.Equal(got, mine) {
+		t.Errorf("left are %q, want %q", got, mine)
+	}
+	if got, want := all(time.Now().Add(time.Minute)), append(mine, "startup prompt of ", "startup prompt of "); !slices.Equal(got, want) {
+		t.Errorf("left are, later, %q, want %q", got, want)
 	}
 }
