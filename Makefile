@@ -9,7 +9,7 @@ FUZZTIME ?= 1m
 RUN     ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-faults test unit e2e faults lost bench fuzz lint generate verify cross deflake presubmit demo demo-down clean tmux
+.PHONY: help build build-faults test unit e2e faults lost history bench fuzz lint generate verify cross deflake presubmit demo demo-down clean tmux
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,13 +32,16 @@ unit: tmux ## unit and contract tests, on real tmux, git and files
 	CGO_ENABLED=1 $(GO) test -race -tags skcfaults -timeout 10m ./effects/fault ./effects/files ./effects/git ./effects/prompt ./effects/quarantine ./controller/store ./effects/audit ./controller/control
 
 e2e: tmux build build-faults ## the built binaries, driven by files and commands only; a kill at each place
-	$(GO) test -tags e2e -p 1 -count=1 -timeout 20m -run '$(RUN)' ./hack/e2e/... ./hack/faults/... ./hack/lost/...
+	$(GO) test -tags e2e -p 1 -count=1 -timeout 20m -run '$(RUN)' ./hack/e2e/... ./hack/faults/... ./hack/lost/... ./hack/history/...
 
 faults: tmux build build-faults ## kill skcd at every durable step of every kind of change
 	$(GO) test -tags e2e -count=1 -timeout 60m -run '$(RUN)' ./hack/faults/... -args -full; s=$$?; cat $(BIN)/faults/report.txt; exit $$s
 
 lost: tmux build build-faults ## 300 rounds of delete and restore with kills: no byte and no commit is lost
 	$(GO) test -tags e2e -count=1 -timeout 120m -run '$(RUN)' ./hack/lost/... -args -full; s=$$?; cat $(BIN)/faults/lost.txt; exit $$s
+
+history: tmux build build-faults ## 1,000 random histories of requests with kills: a model explains every answer and every program
+	$(GO) test -tags e2e -count=1 -timeout 120m -run '$(RUN)' ./hack/history/... -args -full; s=$$?; cat $(BIN)/faults/history.txt; exit $$s
 
 bench: tmux build ## ratios against raw tmux and raw files, in one run (BENCH="-n 1000" for more)
 	$(GO) run ./hack/bench $(BENCH)
