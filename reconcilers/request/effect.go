@@ -153,6 +153,9 @@ func (p *pass) beginCreate(ctx context.Context) (controller.Result, error) {
 	if m := req.ModelPreset; m != nil {
 		spec.Agent.ModelPreset = v1alpha1.ModelPresetName(*m)
 	}
+	if ref := req.StartupPromptRef; ref != nil && p.Prompts { // it is in the entry, which is on the disk
+		spec.StartupPrompt = &v1alpha1.StartupPrompt{File: v1alpha1.Path(*ref), Delivery: v1alpha1.PromptFile}
+	}
 	path := func(s *string) *v1alpha1.PathTarget { return &v1alpha1.PathTarget{Path: v1alpha1.Path(*s)} }
 	switch t := req.Target.Create; lifecycle.TargetKind(t.Kind) {
 	case lifecycle.KindExistingPath:

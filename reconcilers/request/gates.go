@@ -41,7 +41,8 @@ func (r *Reconciler) gates(s *v1alpha1.SessionRequestSpec, arrived time.Time) (*
 	if s.Verb == v1alpha1.VerbClose && (s.Force == nil || !*s.Force) { // 4
 		return reject(lifecycle.ReasonInvalidTarget, lifecycle.MessageCloseNeedsForce)
 	}
-	if s.StartupPromptRef != nil && s.Verb != v1alpha1.VerbClose && s.Verb != v1alpha1.VerbDelete { // 5
+	takesPrompt := r.Prompts && s.Verb == v1alpha1.VerbCreate
+	if s.StartupPromptRef != nil && s.Verb != v1alpha1.VerbClose && s.Verb != v1alpha1.VerbDelete && !takesPrompt { // 5
 		return &refusal{lifecycle.ReasonInvalidTarget, lifecycle.MessagePromptUnavailable}, nil
 	}
 	if r.Psmux() { // 6

@@ -56,6 +56,10 @@ type Reconciler struct {
 	Psmux func() bool
 	// UserHome is what ~ stands for.
 	UserHome string
+	// Prompts lets a create bring a startup prompt, as the path of a file with its
+	// text. It is off until the transport of such references is agreed on (1.6
+	// note 5): gate 5 refuses them.
+	Prompts bool
 
 	index index
 }

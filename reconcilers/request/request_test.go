@@ -48,6 +48,27 @@ func TestCreate(t *testing.T) {
 }
 
 // A name that the id cannot be is made from it.
+// With the switch on, the prompt of a create is its Session's, and nobody else's.
+func TestCreateWithPrompt(t *testing.T) {
+	w := newWorld(t)
+	w.r.Prompts = true
+	spec := w.create("web")
+	spec.StartupPromptRef = ptr("/prompts/one")
+	rq := w.ask("one", spec)
+	w.want("one", v1alpha1.RequestSuccess, "")
+	want := v1alpha1.StartupPrompt{File: "/prompts/one", Delivery: v1alpha1.PromptFile}
+	if s := w.getSession("web"); s.Spec.StartupPrompt == nil || *s.Spec.StartupPrompt != want {
+		t.Errorf("the session's prompt is %+v, want %+v", s.Spec.StartupPrompt, want)
+	}
+	if e, err := ledger.Entry(rq); err != nil || e.StartupPromptRef == nil || *e.StartupPromptRef != "/prompts/one" {
+		t.Errorf("the entry is %+v (%v)", e, err)
+	}
+	resume := v1alpha1.SessionRequestSpec{Verb: v1alpha1.VerbResume, StartupPromptRef: ptr("/prompts/one"),
+		Target: v1alpha1.RequestTarget{Session: &v1alpha1.SessionSelector{ID: "web"}}}
+	w.ask("two", resume)
+	w.want("two", "", lifecycle.ReasonInvalidTarget)
+}
+
 func TestCreateNames(t *testing.T) {
 	for id, want := range map[string]string{"web": "web", "s0a1b2": "s0a1b2", "Sess.1": "s-17f9905c0877", strings.Repeat("a", 64): "s-ffe054fe7ae0"} {
 		if got := nameFor(id); got != want {
