@@ -148,6 +148,11 @@ func TestDecodeRefuses(t *testing.T) {
 		{"duration that overflows", good + "  stop: {gracePeriod: 99999999999h}\n", "f:7: spec.stop.gracePeriod: must be between 0s and 1h"},
 		{"backoffs crossed", good + "  restart:\n    initialBackoff: 1h\n", "f:7: spec.restart: initialBackoff may not be longer than maxBackoff"},
 		{"two probes", good + "  readiness: {tcp: {port: 1}, file: {path: a}}\n", "f:7: spec.readiness: exactly one of exec, file, tcp, http, screen is needed"},
+		{"no prompt", good + "  startupPrompt: {}\n", "f:7: spec.startupPrompt: exactly one of text, file is needed"},
+		{"two prompts", good + "  startupPrompt: {text: " + canary + ", file: /a}\n", "f:7: spec.startupPrompt: exactly one of text, file is needed"},
+		{"prompt by mail", good + "  startupPrompt: {text: " + canary + ", delivery: Mail}\n", "f:7: spec.startupPrompt.delivery: must be one of File, Paste, Argument"},
+		{"prompt with a NUL", good + "  startupPrompt: {text: \"" + canary + "\\0\"}\n", "f:7: spec.startupPrompt.text: may hold no NUL"},
+		{"empty prompt", good + "  startupPrompt: {text: \"\"}\n", "f:7: spec.startupPrompt.text: is shorter than 1 characters"},
 		{"screen pattern", good + "  readiness: {screen: {pattern: \"(" + canary + "\"}}\n", "f:7: spec.readiness.screen.pattern: must be a regular expression (RE2 syntax)"},
 		{"too wide", good + "  terminal: {columns: 5000}\n", "f:7: spec.terminal.columns: must be from 10 to 1000"},
 

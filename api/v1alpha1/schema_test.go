@@ -183,6 +183,7 @@ func TestLaunchDigest(t *testing.T) {
 		"stop":    good + "  stop: {gracePeriod: 1s}\n",
 		"restart": good + "  restartPolicy: Never\n  restart: {maxRestarts: 3}\n",
 		"suspend": good + "  suspend: true\n",
+		"prompt":  good + "  startupPrompt: {text: a}\n",
 		"comment": "# x\n" + good,
 	} {
 		if digest(in) != base {
@@ -199,6 +200,22 @@ func TestLaunchDigest(t *testing.T) {
 	} {
 		if digest(in) == base {
 			t.Errorf("%s does not change the digest", name)
+		}
+	}
+}
+
+// An agent is spoken to, a command finds a file, and who says how is heard.
+func TestPromptDelivery(t *testing.T) {
+	for spec, want := range map[string]PromptDelivery{
+		good:                                  PromptFile,
+		good + "  startupPrompt: {text: a}\n": PromptFile,
+		good + "  startupPrompt: {text: a, delivery: Argument}\n":                                                                PromptArgument,
+		strings.Replace(good, "command: [sh]", "agent: {profile: claude}", 1) + "  startupPrompt: {file: ~/a}\n":                 PromptPaste,
+		strings.Replace(good, "command: [sh]", "agent: {profile: claude}", 1) + "  startupPrompt: {file: ~/a, delivery: File}\n": PromptFile,
+	} {
+		s := mustDecode(t, spec)[0].Object.(*Session).Spec
+		if got := s.PromptDeliveryOrDefault(); got != want {
+			t.Errorf("delivery %s, want %s, of\n%s", got, want, spec)
 		}
 	}
 }
