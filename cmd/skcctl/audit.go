@@ -37,6 +37,7 @@ func newAudit(c *cli) *cobra.Command {
 type auditVerifyOptions struct {
 	*cli
 	chat       string
+	given      bool // the chat may be the empty one
 	request    string
 	secretFile string
 	output     string
@@ -56,10 +57,13 @@ configured with, and compared. A request is what it asks for: rows of the same
 one under other update ids are found too. FILE holds a SessionRequest, or a
 request frame.`,
 		Args: usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return runAuditVerify(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.given = cmd.Flags().Changed("chat")
+			return runAuditVerify(cmd.Context(), o)
+		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.chat, "chat", "", "`ID` of the chat")
+	f.StringVar(&o.chat, "chat", "", "`ID` of the chat; \"\" for requests that no chat made")
 	f.StringVar(&o.request, "request", "", "`FILE` of a request, - for standard input")
 	f.StringVar(&o.secretFile, "secret-file", "", "`PATH` of the secret (default lifecycle.secretFile of skcd.yaml)")
 	f.StringVarP(&o.output, "output", "o", "", "`FORM` of the output: json")
@@ -75,7 +79,7 @@ type auditReport struct {
 }
 
 func runAuditVerify(_ context.Context, o *auditVerifyOptions) error {
-	if o.chat == "" {
+	if !o.given {
 		return usagef("name the chat with --chat")
 	}
 	if o.output != "" && o.output != "table" && o.output != "json" {

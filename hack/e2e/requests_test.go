@@ -86,6 +86,13 @@ func TestRequestsOfTheCommandLine(t *testing.T) {
 	if again := w.MustCtl("request", "export", "--format=ledger-v1"); again != text {
 		t.Error("the export is another each time")
 	}
+	file := filepath.Join(w.State, "managed", "default", "sessionrequest-"+strings.TrimPrefix(strings.TrimSpace(w.MustCtl("request", "get", "k1", "-o", "name")), "sessionrequest/")+".yaml")
+	rows := w.MustCtl("audit", "verify", "--chat", "", "--request", file)
+	for event, n := range map[string]int{"accepted": 1, "spawn_started": 1, "success": 1, "failure": 0} {
+		if got := strings.Count(rows, " "+event+" "); got != n {
+			t.Errorf("%d rows %s, want %d, in:\n%s", got, event, n, rows)
+		}
+	}
 	if got := w.MustCtl("request", "describe", "k3"); !strings.Contains(got, "Process Gone:") || !strings.Contains(got, "Start it again: skcctl resume s1") {
 		t.Errorf("describe says:\n%s", got)
 	}
