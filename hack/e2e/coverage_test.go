@@ -52,7 +52,7 @@ var coverage = map[string]string{
 	"B-050": "TestB050SwapIsNoDeletion TestCase021DotdotDataSwap",
 	"B-052": "TestCase022WorktreeRemovedByHand TestB052WorktreeRemovedByHand TestB052ManyLeftovers",
 	"B-053": "TestB053LockedAndAway",
-	"B-055": "TestCase023IgnoredFilesKept TestB055WorkComesBack TestB055Retain TestNothingIsLost",
+	"B-055": "TestCase023IgnoredFilesKept TestB055WorkComesBack TestB055EveryWayToGo TestB055PlainFolders TestB055Retain TestNothingIsLost",
 	"B-056": "TestB056CommitsStay TestNothingIsLost",
 	"B-058": "TestB058GitThatLies",
 	"B-059": "TestCase024TwentyWorktreesAtOnce TestB059LocksThatStay",

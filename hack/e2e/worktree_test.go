@@ -439,6 +439,106 @@ func TestB055WorkComesBack(t *testing.T) {
 	}
 }
 
+// B-055: however a Session goes, or leaves its folder, the folder goes the same
+// way.
+func TestB055EveryWayToGo(t *testing.T) {
+	t.Parallel()
+	f := newForge(t)
+	f.Start()
+	world.Must(t, os.MkdirAll(filepath.Join(f.Spool, "team"), 0o700))
+	in := func(ns, text string) string {
+		return strings.Replace(text, "metadata: {", "metadata: {namespace: "+ns+", labels: {team: "+ns+"}, ", 1)
+	}
+	keep := session("keep", sleeper)
+	f.Drop("file.yaml", f.worktree("file", "file"))
+	f.Drop("two.yaml", keep+"---\n"+f.worktree("document", "document"))
+	f.Drop("command.yaml", f.worktree("command", "command"))
+	f.Drop("target.yaml", f.worktree("target", "target"))
+	f.Drop("plain.yaml", f.worktree("plain", "plain"))
+	f.Drop("label.yaml", in("web", f.worktree("label", "label")))
+	f.Drop("all.yaml", in("batch", f.worktree("all", "all")))
+	f.Drop("team/folder.yaml", f.worktree("folder", "folder"))
+	where := map[string]string{}
+	for _, name := range []string{"file", "document", "command", "target", "plain", "web/label", "batch/all", "folder"} {
+		where[name] = f.folder(name)
+		f.put(where[name], "draft", name)
+	}
+	f.Remove("file.yaml")
+	f.Drop("two.yaml", keep)
+	f.MustCtl("delete", "session", "command")
+	f.Drop("target.yaml", f.worktree("target", "another"))
+	f.Drop("plain.yaml", strings.Replace(session("plain", `[sleep, "6000"]`), "@WORK@/plain", "@WORK@/p/plain", 1))
+	f.MustCtl("delete", "-l", "team=web", "-n", "web")
+	f.MustCtl("delete", "--all", "-n", "batch")
+	world.Must(t, os.RemoveAll(filepath.Join(f.Spool, "team")))
+	for name, dir := range where {
+		_, short, both := strings.Cut(name, "/")
+		if !both {
+			short = name
+		}
+		q := untilKept(f.World, short)
+		if b, err := os.ReadFile(filepath.Join(q.Status.Path, "draft")); err != nil || string(b) != name {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+		if q.Spec.Origin.Path != dir || q.Spec.RequestedBy == "" {
+			t.Errorf("%s: it says %+v", name, q.Spec)
+		}
+		if changed := name == "target" || name == "plain"; changed != (q.Spec.Reason == v1alpha1.QuarantineTargetChanged) {
+			t.Errorf("%s: the reason is %s", name, q.Spec.Reason)
+		}
+	}
+	if dir := f.folder("target"); dir == where["target"] || gitIn(f.World, dir, "branch", "--show-current") != "another" {
+		t.Errorf("after the change of its target it is at %s", dir)
+	}
+	f.folder("plain")
+	f.UntilRunning("keep")
+}
+
+// B-055: a plain folder that skc made goes when nothing was put into it, and into
+// quarantine otherwise; one that was there before is never touched.
+func TestB055PlainFolders(t *testing.T) {
+	t.Parallel()
+	f := newForge(t)
+	f.Start()
+	for _, name := range []string{"before", "existing"} {
+		f.put(filepath.Join(f.Work, "p", name), "mine", "mine")
+	}
+	plain := func(name string) string {
+		return strings.Replace(session(name, `[sleep, "6000"]`), "@WORK@/"+name, "@WORK@/p/"+name, 1)
+	}
+	f.Drop("empty.yaml", plain("empty"))
+	f.Drop("full.yaml", plain("full"))
+	f.Drop("before.yaml", plain("before"))
+	f.Drop("existing.yaml", strings.Replace(plain("existing"), "plainDir", "existingPath", 1))
+	where := map[string]string{}
+	for _, name := range []string{"empty", "full", "before", "existing"} {
+		where[name] = f.folder(name)
+	}
+	f.put(where["full"], ".env", "K=1\n")
+	for name := range where {
+		f.MustCtl("delete", "session", name)
+	}
+	for name := range where {
+		f.UntilGone(name)
+	}
+	if b, err := os.ReadFile(filepath.Join(untilKept(f.World, "full").Status.Path, ".env")); err != nil || string(b) != "K=1\n" {
+		t.Errorf("%q, %v", b, err)
+	}
+	for _, name := range []string{"empty", "full"} {
+		if _, err := os.Lstat(where[name]); !os.IsNotExist(err) {
+			t.Errorf("%s is still there: %v", name, err)
+		}
+	}
+	for _, name := range []string{"before", "existing"} {
+		if b, err := os.ReadFile(filepath.Join(where[name], "mine")); err != nil || string(b) != "mine" {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+	}
+	if n := len(quarantines(f.World)); n != 1 {
+		t.Errorf("%d things are in quarantine, want 1", n)
+	}
+}
+
 // B-055: Retain leaves the folder where it is, and skc never touches it again.
 func TestB055Retain(t *testing.T) {
 	t.Parallel()
