@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"skc.dev/skc/api"
@@ -150,8 +151,8 @@ type owners struct {
 	sessions    []*v1alpha1.Session
 	quarantines []*v1alpha1.Quarantine
 	plans       map[string]bool            // by ID
-	claims      map[string]map[string]bool // by UID: names of who claims all that carries it
-	moving      map[string]bool            // UIDs of worktrees that are on the way into quarantine
+	claims      map[string]map[string]bool // by UID: names of the Quarantines that claim all that carries it
+	moving      map[[2]string]bool         // UID and path of worktrees that are on the way into quarantine
 }
 
 func (r *Reconciler) owners(ctx context.Context) (o owners, err error) {
@@ -165,7 +166,7 @@ func (r *Reconciler) owners(ctx context.Context) (o owners, err error) {
 	if err != nil {
 		return o, err
 	}
-	o.plans, o.claims, o.moving = map[string]bool{}, map[string]map[string]bool{}, map[string]bool{}
+	o.plans, o.claims, o.moving = map[string]bool{}, map[string]map[string]bool{}, map[[2]string]bool{}
 	claim := func(uid, name string) {
 		if uid == "" {
 			return
@@ -174,10 +175,6 @@ func (r *Reconciler) owners(ctx context.Context) (o owners, err error) {
 			o.claims[uid] = map[string]bool{}
 		}
 		o.claims[uid][name] = true
-	}
-	for _, s := range o.sessions {
-		claim(string(s.UID), "session/"+s.Name)
-		claim(s.Annotations[v1alpha1.RestoredFromAnnotation], "session/"+s.Name)
 	}
 	for _, q := range o.quarantines {
 		claim(q.Spec.Origin.Owner, q.Name)
@@ -200,7 +197,7 @@ func (r *Reconciler) owners(ctx context.Context) (o owners, err error) {
 // mark of its Quarantine it has that of the Session.
 func (o owners) moves(spec v1alpha1.QuarantineSpec) {
 	if spec.Reason != v1alpha1.QuarantineOrphaned {
-		o.moving[spec.Origin.MarkedBy] = true
+		o.moving[[2]string{spec.Origin.MarkedBy, spec.Origin.Path}] = true
 	}
 }
 
@@ -213,26 +210,42 @@ func (o owners) have(c candidate, name string) bool {
 			return true
 		}
 	}
+	for _, s := range o.sessions {
+		if owns(s, c) || wants(s, c) {
+			return true
+		}
+	}
+	return c.worktree != nil && o.moving[[2]string{c.uid, c.path}]
+}
+
+// owns tells whether c carries the UID of s, and s has not left it behind.
+func owns(s *v1alpha1.Session, c candidate) bool {
+	return c.uid != "" && (string(s.UID) == c.uid || s.Annotations[v1alpha1.RestoredFromAnnotation] == c.uid) && !leftBehind(s, c)
+}
+
+// wants tells whether s asks for that worktree, or is in it.
+func wants(s *v1alpha1.Session, c candidate) bool {
+	t := s.Spec.Target.Worktree
 	if c.worktree == nil {
 		return false
 	}
-	if o.moving[c.uid] {
+	if w := s.Status.Workspace; w != nil && w.Path == c.path {
 		return true
 	}
-	for _, s := range o.sessions {
-		t := s.Spec.Target.Worktree
-		if t == nil {
-			continue
-		}
-		if w := s.Status.Workspace; w != nil && w.Path == c.path || string(t.Path) == c.path {
-			return true
-		}
-		repo := filepath.Clean(string(t.Repo))
-		if c.worktree.Branch == t.Branch && (filepath.Join(repo, ".git") == c.repo || repo == c.repo) {
-			return true
-		}
+	if t == nil {
+		return false
 	}
-	return false
+	repo := filepath.Clean(string(t.Repo))
+	return string(t.Path) == c.path || c.worktree.Branch == t.Branch && (filepath.Join(repo, ".git") == c.repo || repo == c.repo)
+}
+
+// leftBehind tells whether c is a worktree that was registered for s and that no
+// status named, since its making failed: s got another target, and is in another
+// folder by now.
+func leftBehind(s *v1alpha1.Session, c candidate) bool {
+	ready := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.WorkspaceReady)
+	return c.worktree != nil && s.DeletionTimestamp == nil && s.Status.Workspace != nil && !wants(s, c) &&
+		ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == s.Generation
 }
 
 // report defines the Quarantines of orphans that have none.
@@ -280,7 +293,7 @@ func (r *Reconciler) orphan(ctx context.Context, q *v1alpha1.Quarantine, c candi
 		q.Spec.Origin.Type = v1alpha1.QuarantineFolder
 	}
 	if c.uid != "" {
-		q.Spec.RequestedBy += " of session " + c.uid + ", which is no more"
+		q.Spec.RequestedBy += " of session " + c.uid + ", which is no more, or has another workspace"
 	}
 	if w := c.worktree; w != nil {
 		q.Spec.Origin.Type, q.Spec.Origin.Branch = v1alpha1.QuarantineWorktree, w.Branch
@@ -333,8 +346,10 @@ func (r *Reconciler) once(name string, f func()) {
 func (r *Reconciler) left(ctx context.Context, q *v1alpha1.Quarantine) (wait bool, res controller.Result, err error) {
 	o := q.Spec.Origin
 	stays := func(reason, message string) { r.set(q, v1alpha1.SetAside, metav1.ConditionFalse, reason, message) }
+	c := candidate{path: o.Path, uid: o.MarkedBy, repo: o.Repo}
 	if o.Type == v1alpha1.QuarantineWorktree {
 		look, err := r.Worktrees.Look(o.Path)
+		c.worktree = &effects.OwnedWorktree{Path: o.Path, UID: look.UID, Branch: look.Branch}
 		switch {
 		case errors.Is(err, effects.ErrNotFound), err == nil && look.UID != o.MarkedBy && look.UID != o.Owner:
 			// Only its mark said that it is ours.
@@ -366,7 +381,7 @@ func (r *Reconciler) left(ctx context.Context, q *v1alpha1.Quarantine) (wait boo
 		return true, res, err
 	}
 	for _, s := range sessions {
-		if uid := o.MarkedBy; uid != "" && (string(s.UID) == uid || s.Annotations[v1alpha1.RestoredFromAnnotation] == uid) {
+		if owns(s, c) {
 			stays(v1alpha1.ReasonGracePeriod, fmt.Sprintf("session %s owns it", s.Name))
 			return true, res, r.recall(ctx, q, "session "+s.Name+" owns it")
 		}

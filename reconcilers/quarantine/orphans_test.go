@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"skc.dev/skc/api"
 	"skc.dev/skc/api/v1alpha1"
@@ -269,6 +271,54 @@ func TestUnfinishedWorktree(t *testing.T) {
 	w.look()
 	w.wantOf(k, v1alpha1.SetAside, yes, v1alpha1.ReasonKept)
 	w.sh(w.path("app"), "worktree", "add", "-q", w.path("again"), "half")
+}
+
+// TestLeftBehind: a worktree whose making failed, and whose Session has another
+// target by now, is an orphan although the Session lives; but not before that is
+// in another folder.
+func TestLeftBehind(t *testing.T) {
+	w := newWorld(t)
+	s := w.session() // in feat
+	uid := string(s.UID)
+	path := w.path("app.worktrees/half")
+	w.sh(w.path("app"), "worktree", "add", "-q", "--no-checkout", "--lock", "--reason", "skc: being made for session "+uid, "-b", "half", path)
+	settle := func(status metav1.ConditionStatus, workspace *v1alpha1.WorkspaceStatus) {
+		t.Helper()
+		before := w.getSession()
+		after := before.DeepCopy()
+		after.Status.Workspace = workspace
+		meta.SetStatusCondition(&after.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.WorkspaceReady, Status: status, Reason: "Test", ObservedGeneration: after.Generation,
+		})
+		must(t, w.store.Update(t.Context(), before, after))
+	}
+	feat := s.Status.Workspace
+	for _, c := range []struct {
+		name   string
+		status metav1.ConditionStatus
+		in     *v1alpha1.WorkspaceStatus
+		orphan bool
+	}{
+		{"nothing is known of the new one", yes, nil, false},
+		{"the new one is not ready", no, feat, false},
+		{"in the new one", yes, feat, true},
+		{"back to it", no, &v1alpha1.WorkspaceStatus{Path: path, Repo: w.path("app/.git"), CreatedByController: true}, false},
+		{"given up again", yes, feat, true},
+	} {
+		settle(c.status, c.in)
+		w.look()
+		if got := len(w.quarantines()) == 1; got != c.orphan {
+			t.Fatalf("%s: an orphan: %v", c.name, got)
+		}
+	}
+	k := w.one()
+	w.goOn(time.Hour)
+	w.look()
+	w.wantOf(k, v1alpha1.SetAside, yes, v1alpha1.ReasonKept)
+	w.sh(w.path("app"), "worktree", "add", "-q", w.path("again"), "half")
+	if _, err := os.Lstat(feat.Path); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestFullDisk: nothing is moved, nothing is purged, and it is said.

@@ -436,6 +436,37 @@ func TestTargetChanged(t *testing.T) {
 }
 
 // A Session that is stopped keeps its workspace, whatever its target is by now.
+// A worktree that was begun for the target before, and that no pass lived to
+// record, is not in the way for ever: it is set aside like one that was recorded.
+func TestTargetChangedBeforeItWasRecorded(t *testing.T) {
+	for name, harm := range map[string]func(w *world){
+		"made": func(*world) {},
+		"made as far as its registration": func(w *world) {
+			admin := filepath.Join(w.repo(), ".git", "worktrees", "feat")
+			must(w.t, errors.Join(os.Remove(filepath.Join(admin, "index")), os.Remove(filepath.Join(admin, "skc")),
+				os.WriteFile(filepath.Join(admin, "locked"), []byte("skc: being made for session "+string(w.get().UID)), 0o644)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorktreeWorld(t)
+			w.applyWorktree()
+			if _, err := w.r.Reconcile(t.Context(), web); err != nil {
+				t.Fatal(err)
+			}
+			w.awaitBackground()
+			harm(w)
+			w.restartController()
+			w.apply(w.spec(w.worktree(func(t *v1alpha1.WorktreeTarget) { t.Branch = "other" })), nil)
+			w.pass()
+			w.wantOurs(filepath.Join(filepath.Dir(w.wt()), "other"))
+			w.wantRunning(1)
+			if q := w.quarantines.only(); q.Spec.Origin.Path != w.wt() || q.Spec.Reason != v1alpha1.QuarantineTargetChanged {
+				t.Errorf("in quarantine: %+v", q.Spec)
+			}
+		})
+	}
+}
+
 func TestTargetChangedWhileStopped(t *testing.T) {
 	w := newWorktreeWorld(t)
 	w.applyWorktree()

@@ -312,7 +312,14 @@ func (r *Reconciler) ensureWorktree(s *v1alpha1.Session, made making) (controlle
 			return controller.Result{RequeueAfter: lookAgain}, nil
 		}
 	}
-	if made.ended && made.err != nil && made.want == want {
+	if begun := r.begunBefore(s, made, want); begun != "" {
+		find := want
+		find.Path, find.From, find.Find = begun, "", true
+		r.Worktrees.Begin(api.KeyOf(s), find)
+		set(s, v1alpha1.WorkspaceReady, metav1.ConditionUnknown, v1alpha1.ReasonReplacing, begun+" was begun for another target")
+		return none, nil
+	}
+	if made.ended && made.err != nil && (made.want == want || made.want.Find) {
 		reason, message := worktreeReason(made.err)
 		set(s, v1alpha1.WorkspaceReady, metav1.ConditionFalse, reason, message)
 		return controller.Result{RequeueAfter: lookAgain}, nil
@@ -330,6 +337,20 @@ func (r *Reconciler) ensureWorktree(s *v1alpha1.Session, made making) (controlle
 			fmt.Sprintf("the worktree of branch %q is being made", want.Branch))
 	}
 	return none, nil // its end wakes the Session
+}
+
+// begunBefore is where a worktree is in the way that was begun for s when it had
+// another target, and that no pass lived to record. Once it is in status it is
+// given up like any other. One on the branch that is wanted was moved by hand.
+func (r *Reconciler) begunBefore(s *v1alpha1.Session, made making, want effects.WantWorkspace) string {
+	moved, ok := errors.AsType[*effects.WorktreeMovedError](made.err)
+	if !ok || s.Status.Workspace != nil || made.want != want {
+		return ""
+	}
+	if l, err := r.Worktrees.Look(moved.Path); err != nil || l.UID != want.UID || l.Branch == want.Branch {
+		return ""
+	}
+	return moved.Path
 }
 
 // worktreeReason is what the errors of worktrees mean; each says itself what can

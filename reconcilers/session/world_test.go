@@ -455,12 +455,18 @@ func (f *fakeQuarantines) act() (acted bool) {
 		g, err := w.worktrees.Git()
 		must(w.t, err)
 		q.Status.Path = filepath.Join(w.dir, "aside-"+q.Name)
-		if o.Type == v1alpha1.QuarantineWorktree {
+		look, _ := g.Look(o.Path)
+		if o.Type == v1alpha1.QuarantineWorktree && !look.Making {
 			must(w.t, g.Transfer(w.t.Context(), o.Path, o.MarkedBy, o.Owner))
 			must(w.t, g.BeforeMove(w.t.Context(), o.Path, o.Owner, "test"))
 		}
 		must(w.t, os.Rename(o.Path, q.Status.Path))
-		if o.Type == v1alpha1.QuarantineWorktree {
+		switch {
+		case look.Making: // its registration would only hold its branch
+			repo, err := g.Open(w.t.Context(), o.Repo)
+			must(w.t, err)
+			must(w.t, g.AfterPurge(w.t.Context(), repo, o.Path, o.MarkedBy))
+		case o.Type == v1alpha1.QuarantineWorktree:
 			must(w.t, g.AfterMove(w.t.Context(), q.Status.Path, o.Owner))
 		}
 		f.say(q, metav1.ConditionTrue, v1alpha1.ReasonKept, "kept")
