@@ -84,7 +84,7 @@ func (c *client) send(h *history, m move, quiet bool) delivery {
 		return c.drop(ctx, h, d)
 	}
 	if c.connect(ctx) != nil {
-		d.Call = now()
+		d.Call, d.Answer.Kind = now(), late
 		return d
 	}
 	c.sent++
@@ -107,11 +107,14 @@ func (c *client) send(h *history, m move, quiet bool) delivery {
 	}
 	if err != nil {
 		c.close() // the answer is lost
+		if ctx.Err() != nil && (m.drop < 0 || quiet) {
+			d.Answer.Kind = late
+		}
 		return d
 	}
 	d.Return = now()
 	if d.Answer, err = parse(data, r.RequestID, r.LifecycleRequestID); err != nil {
-		d.Answer = answer{Kind: "unreadable", Text: err.Error()}
+		d.Answer = answer{Kind: unknown, Message: err.Error()}
 	}
 	if b := k.Bodies[m.body]; b.Verb == "close" && d.Answer.Kind == ok {
 		d.Answer.Survivors = c.home.log.alive(b.ID)
@@ -237,6 +240,7 @@ func (c *client) drop(ctx context.Context, h *history, d delivery) delivery {
 		}
 		time.Sleep(2 * look)
 	}
+	d.Answer.Kind = late
 	return d
 }
 

@@ -23,11 +23,11 @@ const perHome = 10
 
 // counts is what was done, so that a run that did nothing is seen.
 type counts struct {
-	mu                                                       sync.Mutex
-	histories, bad, requests, deliveries, kills, runs, blind int
-	answers                                                  map[string]int
-	outcomes                                                 map[string]int
-	slowest                                                  time.Duration
+	mu                                                               sync.Mutex
+	histories, bad, requests, deliveries, kills, faults, runs, blind int
+	answers                                                          map[string]int
+	outcomes                                                         map[string]int
+	slowest                                                          time.Duration
 }
 
 func (c *counts) add(h *history, bad bool) {
@@ -38,6 +38,7 @@ func (c *counts) add(h *history, bad bool) {
 		c.bad++
 	}
 	c.kills += h.Kills
+	c.faults += h.Faults
 	c.runs += h.runs()
 	c.blind += max(0, h.runs()-len(h.Starts))
 	c.deliveries += len(h.Deliveries)
@@ -106,8 +107,8 @@ func TestHistories(t *testing.T) {
 			})
 		}
 	})
-	report.printf("TestHistories: %d histories, %d not explained; %d requests, %d deliveries, skcd ended %d times; %d programs, %d of them ended before their first line; slowest answer %s; %s in all",
-		c.histories, c.bad, c.requests, c.deliveries, c.kills, c.runs, c.blind, c.slowest.Round(time.Millisecond), time.Since(begin).Round(time.Second))
+	report.printf("TestHistories: %d histories, %d not explained; %d requests, %d deliveries, skcd ended %d times, %d of them at a fault point; %d programs, %d of them ended before their first line; slowest answer %s; %s in all",
+		c.histories, c.bad, c.requests, c.deliveries, c.kills, c.faults, c.runs, c.blind, c.slowest.Round(time.Millisecond), time.Since(begin).Round(time.Second))
 	report.printf("  answers: %s", list(c.answers))
 	report.printf("  outcomes: %s", list(c.outcomes))
 	if c.blind*50 > c.runs {
@@ -123,7 +124,7 @@ func (hm *home) history(t *testing.T, c *counts, n int) (creates int) {
 	r := random(fmt.Sprint("history ", n))
 	p := newPlan(r, n)
 	h := &history{Seed: *seed, N: n, Limit: hm.limit, Keys: p.keys}
-	killed := hm.killed()
+	killed, faults := hm.killed()
 	end := make(chan struct{})
 	var following, working sync.WaitGroup
 	following.Go(func() { h.Twins = hm.log.follow(end) })
@@ -156,9 +157,10 @@ func (hm *home) history(t *testing.T, c *counts, n int) (creates int) {
 					}
 					for {
 						d := all[i].send(h, m, quiet)
+						again := d.Answer.Kind == lost && m.again || quiet && d.Answer.Kind == pending
+						d.Quiet = quiet && !again // skcd may be killed once more before it is quiet
 						mu.Lock()
 						h.Deliveries = append(h.Deliveries, d)
-						again := d.Answer.Kind == lost && m.again || quiet && d.Answer.Kind == pending
 						mu.Unlock()
 						if !again {
 							break
@@ -192,12 +194,6 @@ func (hm *home) history(t *testing.T, c *counts, n int) (creates int) {
 	for _, a := range all {
 		a.close()
 	}
-	// A quiet delivery that was lost is followed by one that was not.
-	for i := range h.Deliveries {
-		if d := &h.Deliveries[i]; d.Quiet && (d.Answer.Kind == lost || d.Answer.Kind == pending) && d.Return-d.Call < int64(patience/2) {
-			d.Quiet = false
-		}
-	}
 	hm.observe(h)
 	close(end)
 	following.Wait()
@@ -206,7 +202,8 @@ func (hm *home) history(t *testing.T, c *counts, n int) (creates int) {
 			h.Starts = append(h.Starts, s)
 		}
 	}
-	h.Kills = hm.killed() - killed
+	h.Kills, h.Faults = hm.killed()
+	h.Kills, h.Faults = h.Kills-killed, h.Faults-faults
 	wrong, riddles := h.judge()
 	if *keep != "" {
 		world.Must(t, h.write(filepath.Join(*keep, fmt.Sprintf("history-%d-%d.json", *seed, n))))

@@ -73,13 +73,13 @@ type keeper struct {
 	w    *world.World
 	over sync.WaitGroup
 
-	mu      sync.Mutex
-	rand    *rand.Rand // nil: nothing is to fail
-	now     *world.Controller
-	armed   bool
-	ended   bool
-	kills   int
-	changed chan struct{}
+	mu     sync.Mutex
+	rand   *rand.Rand // nil: nothing is to fail
+	now    *world.Controller
+	armed  bool
+	ended  bool
+	kills  int // ends of skcd
+	faults int // those at a fault point
 }
 
 func (k *keeper) begin(w *world.World) {
@@ -93,7 +93,7 @@ func (k *keeper) begin(w *world.World) {
 				return
 			}
 			k.w.Env, k.armed = nil, false
-			if k.rand != nil && k.rand.IntN(3) > 0 {
+			if k.rand != nil && k.rand.IntN(4) > 0 {
 				k.w.Env, k.armed = []string{"SKC_FAULT=" + randomKill(k.rand)}, true
 			}
 			c := k.w.Spawn()
@@ -108,6 +108,9 @@ func (k *keeper) begin(w *world.World) {
 				k.w.Errorf("skcd ended by itself: %s", c.Cmd.ProcessState)
 			}
 			k.kills++
+			if strings.Contains(c.Text(), "SKC_FAULT: ") {
+				k.faults++
+			}
 			k.mu.Unlock()
 		}
 	})
@@ -121,7 +124,8 @@ func (k *keeper) fail(r *rand.Rand) {
 	k.rand = r
 }
 
-// kill ends skcd, unless a fault is to do it.
+// kill ends the skcd that runs, if it is one that a fault is to end, or, with
+// armed false, if it is one that nothing else ends.
 func (k *keeper) kill(sig syscall.Signal, armed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -130,10 +134,10 @@ func (k *keeper) kill(sig syscall.Signal, armed bool) {
 	}
 }
 
-func (k *keeper) killed() int {
+func (k *keeper) killed() (all, faults int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.kills
+	return k.kills, k.faults
 }
 
 func (k *keeper) end() {
@@ -149,10 +153,10 @@ func (k *keeper) end() {
 // reached of some places.
 func randomKill(r *rand.Rand) string {
 	if r.IntN(2) == 0 {
-		return fmt.Sprintf("calls=kill@%d", 5+r.IntN(300))
+		return fmt.Sprintf("calls=kill@%d", 5+r.IntN(150))
 	}
 	var all []string
-	for range 3 {
+	for range 5 {
 		all = append(all, fmt.Sprintf("%s=kill@%d", places[r.IntN(len(places))], 1+r.IntN(6)))
 	}
 	return strings.Join(all, ",")

@@ -59,7 +59,13 @@ var mutants = map[string]func(*history) bool{
 		return h.ended(func(e *ending) bool { return !e.Exists }, func(e *ending) { e.Exists, e.UID = true, "u" })
 	},
 	"a closed session that runs": func(h *history) bool {
-		return h.ended(func(e *ending) bool { return e.Exists && len(e.Live) == 0 }, func(e *ending) { e.Live = []start{{ID: e.ID, UID: e.UID}} })
+		return h.ended(func(e *ending) bool { return e.Exists && len(e.Live) == 0 }, func(e *ending) {
+			for _, s := range h.Starts {
+				if s.ID == e.ID {
+					e.Live = []start{s}
+				}
+			}
+		})
 	},
 	"a close with a survivor": func(h *history) bool {
 		return h.answered(func(d *delivery) bool { return h.verb(d) == "close" && d.Answer.Kind == ok }, func(d *delivery) {
@@ -128,17 +134,12 @@ var mutants = map[string]func(*history) bool{
 		}, func(a *answer) { *a = answer{Kind: ok, Session: "?"} })
 	},
 	"a request that began twice": func(h *history) bool {
-		n := 0
-		for i := range h.Deliveries {
-			if d := &h.Deliveries[i]; d.Answer.Kind == failure && d.Quiet && !h.Keys[d.Key].File && n < 2 && (n == 0 || d.Key == h.Deliveries[0].Key) {
-				h.Deliveries[0].Key = d.Key
-				d.Answer.Message = "its own words"
-				n++
-			}
-		}
-		return n == 2
+		return h.rewrite(func(d *delivery) bool { return d.Answer.Kind == failure && !h.Keys[d.Key].File }, func(a *answer) { a.Message = "its own words" })
 	},
 	"two at a time": func(h *history) bool { h.Twins = append(h.Twins, "two"); return true },
+	"an answer to another request": func(h *history) bool {
+		return h.answered(func(d *delivery) bool { return d.Quiet }, func(d *delivery) { d.Answer = answer{Kind: unknown} })
+	},
 	"no answer, though all is quiet": func(h *history) bool {
 		return h.answered(func(d *delivery) bool { return d.Quiet }, func(d *delivery) { d.Answer, d.Return = answer{}, 0 })
 	},

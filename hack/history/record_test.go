@@ -22,7 +22,8 @@ type history struct {
 	Starts     []start
 	Ends       []ending
 	Twins      []string // programs of one session that were seen to run at the same time
-	Kills      int
+	Kills      int      // ends of skcd
+	Faults     int      // those of them that were at a fault point
 }
 
 // key is one key of the ledger, and the requests that use it: the first body,
@@ -62,6 +63,8 @@ const (
 	ok        = "ok"        // done
 	failure   = "failure"   // not done, for good
 	uncertain = "uncertain" // nobody will ever tell
+	late      = "late"      // the client's patience is over: always wrong
+	unknown   = "unknown"   // no answer of the protocol, or one to another: always wrong
 )
 
 // answer is one answer.

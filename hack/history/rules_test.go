@@ -52,6 +52,8 @@ func (h *history) rules() (wrong []string) {
 		k, o, a := h.Keys[d.Key], all[d.Key], d.Answer
 		what := fmt.Sprintf("key %d (%s %s), delivery of %.3f ms: %s", d.Key, k.Bodies[d.Body].Verb, k.Bodies[d.Body].ID, float64(d.Call)/1e6, a)
 		switch {
+		case a.Kind == late || a.Kind == unknown:
+			say("%s: that is no answer", what)
 		case a.final() && d.Body != o.body:
 			say("%s: the key belongs to another request", what)
 		case a.final() && !a.same(o.answer):
@@ -91,6 +93,13 @@ func (h *history) rules() (wrong []string) {
 			return d.Lifecycle == s.Lifecycle && b.Verb == "create" && b.ID == s.ID && d.Call <= s.At+tick && d.Body == all[d.Key].body
 		}) {
 			say("%s, pid %d: nobody asked for it before it started", s.ID, s.PID)
+		}
+	}
+	for _, e := range h.Ends {
+		for _, s := range e.Live {
+			if !slices.Contains(h.Starts, s) || s.UID != e.UID {
+				say("%s, pid %d: it runs, and is not one of the session's programs", s.ID, s.PID)
+			}
 		}
 	}
 	return wrong
