@@ -59,6 +59,17 @@ func TestTheChecksSee(t *testing.T) {
 		"a tmux session": {stop, func(tr *trial) {
 			tr.MustTmux("new-session", "-d", "-s", "left", "true", tr.uids()[0])
 		}, "tmux session"},
+		"other work than was set aside": {kindNamed(t, "delete-worktree"), func(tr *trial) {
+			tr.Write(filepath.Join(tr.things()[0], "work"), "theirs")
+		}, "lost: what is at"},
+		"a commit that nothing holds": {kindNamed(t, "purge"), func(tr *trial) {
+			for _, ref := range strings.Fields(tr.mustGit(tr.app(), "for-each-ref", "--format=%(refname)", "refs/skc")) {
+				tr.mustGit(tr.app(), "update-ref", "-d", ref)
+			}
+		}, "no ref holds"},
+		"work that is there twice": {kindNamed(t, "delete-folder"), func(tr *trial) {
+			world.Must(tr, os.Mkdir(tr.place, 0o700))
+		}, "where it was"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -5,6 +5,7 @@ package faults
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -68,9 +69,10 @@ func TestKill(t *testing.T) {
 	if t.Failed() {
 		return
 	}
+	tried := phases()
 	m := &matrix{cells: map[[2]string][]time.Duration{}, bad: map[[2]string]bool{}}
 	t.Run("at", func(t *testing.T) {
-		for _, place := range places {
+		for _, place := range tried {
 			for _, k := range chosen(by, place) {
 				for round := range *rounds {
 					if round > 0 && by[k.name] != nil && by[k.name][place] == 0 {
@@ -88,7 +90,7 @@ func TestKill(t *testing.T) {
 	if only := flag.Lookup("test.run").Value.String(); only != "" && only != "." {
 		return // some were left out
 	}
-	for _, place := range places {
+	for _, place := range tried {
 		killed := slices.ContainsFunc(kinds, func(k *kind) bool { return len(m.cells[[2]string{place, k.name}]) > 0 })
 		wanted := slices.ContainsFunc(kinds, func(k *kind) bool { return by[k.name][place] > 0 })
 		why, excused := beyond[place]
@@ -104,7 +106,25 @@ func TestKill(t *testing.T) {
 // strangers is how many of the kinds that do not come by a place are tried there
 // all the same: one in so many. Some do when the change was made before skcd
 // was started, or when it is slow.
-const strangers = 12
+const strangers = 40
+
+// phases are the places at which something is killed: all with -full, else one
+// of the three of each step.
+func phases() []string {
+	if *full {
+		return places
+	}
+	of := map[string][]string{}
+	for _, place := range places {
+		step, _, _ := strings.Cut(place, ":")
+		of[step] = append(of[step], place)
+	}
+	var all []string
+	for _, step := range slices.Sorted(maps.Keys(of)) {
+		all = append(all, of[step][random(step).IntN(len(of[step]))])
+	}
+	return all
+}
 
 // chosen are the kinds that are killed at a place: one that comes by, or, with
 // -full, all that do, and some others.
@@ -166,6 +186,13 @@ func comeBy(t *testing.T) map[string]map[string]int {
 				})
 			}
 		})
+		var never []string
+		for _, place := range places {
+			if !slices.ContainsFunc(kinds, func(k *kind) bool { return comesBy[k.name][place] > 0 }) {
+				never = append(never, place)
+			}
+		}
+		report.printf("%d kinds of change come by %d of %d places unbroken; not by %v", len(kinds), len(places)-len(never), len(places), never)
 	})
 	return comesBy
 }
@@ -174,7 +201,7 @@ func comeBy(t *testing.T) map[string]map[string]int {
 // that.
 func TestKillInRecovery(t *testing.T) {
 	by := comeBy(t)
-	trials, deep := 30, 3
+	trials, deep := 10, 3
 	if *full {
 		trials = 300
 	}

@@ -45,9 +45,10 @@ type kind struct {
 	// prompt is how the subject gets a startup prompt. A controller that is killed
 	// on the way may leave it unknown, and never doubled.
 	prompt v1alpha1.PromptDelivery
-	// also says what else of the change is not yet done. Such a change is a request:
-	// one with a failure in it may end as failed or uncertain, and is not done all
-	// the same, so only kills are tried here.
+	// also says what else of the change is not yet done. Of these only kills are
+	// tried: a request with a failure in it may end as failed or uncertain, and what
+	// an error holds up in git or in quarantine is tried again later than a trial
+	// waits.
 	also func(*trial) string
 	// alone has no second session beside it; bare is a program that leaves no
 	// process behind, so that its end and the next start come in one pass.

@@ -29,6 +29,7 @@ var workKinds = []*kind{
 	{name: "delete-retain", worktree: true, before: (*trial).clone, have: running, more: "cleanup: {policy: Retain}", change: (*trial).takeWork, want: gone, starts: []string{"v1"}, also: (*trial).unretained},
 	{name: "delete-folder", have: running, change: (*trial).takeWork, want: gone, starts: []string{"v1"}, also: (*trial).unkept},
 	{name: "retarget", worktree: true, before: (*trial).clone, have: running, change: (*trial).retarget, want: running, starts: []string{"v1", "v1"}, death: v1alpha1.RequestedSpecChanged, also: (*trial).unretargeted},
+	{name: "rethink", worktree: true, before: (*trial).clone, change: (*trial).rethink, want: running, starts: []string{"v1"}, also: (*trial).unthought, hold: "git.checkout:before"},
 	{name: "exchange", worktree: true, before: (*trial).clone, have: running, change: (*trial).exchange, want: ended, starts: []string{"v1"}, also: (*trial).unsorted, hold: "quarantine.rename:before", finish: (*trial).exchangeBack},
 	{name: "restore", worktree: true, before: (*trial).clone, have: kept, change: (*trial).restore, want: running, anew: true, starts: []string{"v1", "v1"}, also: (*trial).unrestored},
 	{name: "restore-to", worktree: true, before: (*trial).clone, have: kept, change: (*trial).restoreTo, want: running, anew: true, starts: []string{"v1", "v1"}, also: (*trial).unrestored},
@@ -275,21 +276,42 @@ func (t *trial) unretargeted() string {
 	return first(t.unkept(), t.unregistered(filepath.Join(filepath.Dir(t.place), otherBranch), otherBranch))
 }
 
+// rethink asks for a worktree, and for another one while the first is made.
+func (t *trial) rethink() {
+	t.apply()
+	t.untilHeld()
+	t.say(strings.Replace(t.spec(subject, "v1", running), "branch: "+subject+"}", "branch: "+otherBranch+"}", 1))
+}
+
+// untilHeld waits until the controller waits, and tells whether it lives.
+func (t *trial) untilHeld() bool {
+	t.Helper()
+	t.until(healLimit, func() string {
+		if !t.broke.Alive() || fired(t.broke)[t.kind.hold] > 0 {
+			return ""
+		}
+		return "it does not come by " + t.kind.hold
+	})
+	return t.broke.Alive()
+}
+
+// unthought says what is left of the first worktree where it was made, or what is
+// wrong with the second.
+func (t *trial) unthought() string {
+	if _, err := os.Lstat(t.tree()); err == nil {
+		return "the first worktree is there"
+	}
+	if things := t.things(); len(things) > 1 {
+		return fmt.Sprintf("in quarantine there are %q", things)
+	}
+	return t.unregistered(filepath.Join(filepath.Dir(t.tree()), otherBranch), otherBranch)
+}
+
 // exchange takes the subject away, and puts another folder where its worktree is
 // in the very moment in which that is moved.
 func (t *trial) exchange() {
 	t.takeWork()
-	c := t.broke
-	what := wait(healLimit, func() string {
-		if !c.Alive() || fired(c)[t.kind.hold] > 0 {
-			return ""
-		}
-		return "it is not moved"
-	})
-	if what != "" {
-		t.Fatal(what)
-	}
-	if !c.Alive() {
+	if !t.untilHeld() {
 		return
 	}
 	world.Must(t, os.Mkdir(t.aside(), 0o755))
