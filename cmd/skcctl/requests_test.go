@@ -316,6 +316,49 @@ func TestOutcomeCodes(t *testing.T) {
 	}
 }
 
+// Whatever became of a request, describe says what a person can do.
+func TestNextSteps(t *testing.T) {
+	for _, c := range []struct {
+		verb   v1alpha1.RequestVerb
+		state  v1alpha1.RequestState
+		reason string
+		off    bool
+		want   string
+	}{
+		{v1alpha1.VerbCreate, v1alpha1.RequestSuccess, "", false, "skcctl attach web -n team"},
+		{v1alpha1.VerbResume, v1alpha1.RequestSuccess, "", false, "skcctl close web -n team"},
+		{v1alpha1.VerbClose, v1alpha1.RequestSuccess, "", false, "skcctl resume web -n team"},
+		{v1alpha1.VerbDelete, v1alpha1.RequestSuccess, "", false, "skcctl get quarantines -n team"},
+		{v1alpha1.VerbClose, v1alpha1.RequestInProgress, "", false, "skcctl wait sessionrequest/rq-1 --for=condition=Complete -n team"},
+		{v1alpha1.VerbClose, v1alpha1.RequestUncertain, "close_refused", false, "skcctl describe session web -n team"},
+		{v1alpha1.VerbClose, v1alpha1.RequestFailure, "close_refused", false, "another key"},
+		{v1alpha1.VerbResume, v1alpha1.RequestFailure, "ambiguous_target", false, "whole id"},
+		{v1alpha1.VerbResume, v1alpha1.RequestFailure, "not_found", false, "skcctl get sessions -n team"},
+		{v1alpha1.VerbCreate, v1alpha1.RequestFailure, "spawn_failed", false, "skcctl events -n team"},
+		{v1alpha1.VerbCreate, "", "unauthorized", false, "lifecycle.pairedChat"},
+		{v1alpha1.VerbCreate, "", "rate_limited", false, "lifecycle.createLimit"},
+		{v1alpha1.VerbCreate, "", "duplicate_conflict", false, "another key"},
+		{v1alpha1.VerbCreate, "", "invalid_target", false, "its key is free"},
+		{v1alpha1.VerbCreate, "", "", true, "lifecycle.secretFile"},
+	} {
+		rq := &v1alpha1.SessionRequest{ObjectMeta: metav1.ObjectMeta{Name: "rq-1", Namespace: "team"}}
+		rq.Spec.Verb = c.verb
+		rq.Status.State, rq.Status.Reason = c.state, c.reason
+		if c.state != "" {
+			rq.Status.Session = &v1alpha1.SessionReference{Name: "web"}
+		} else {
+			accepted := metav1.Condition{Type: v1alpha1.Accepted, Status: metav1.ConditionFalse}
+			if c.off {
+				accepted.Reason = v1alpha1.ReasonLifecycleOff
+			}
+			rq.Status.Conditions = []metav1.Condition{accepted}
+		}
+		if got := strings.Join(nextSteps(rq, &rq.Spec), "\n"); !strings.Contains(got, c.want) {
+			t.Errorf("%s %s %s: %q, want %q in it", c.verb, c.state, c.reason, got, c.want)
+		}
+	}
+}
+
 func TestShellWord(t *testing.T) {
 	for text, want := range map[string]string{"": "''", "a-b_1.2:/@%+=,": "a-b_1.2:/@%+=,", "a b": "'a b'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "é": "'é'"} {
 		if got := shellWord(text); got != want {

@@ -97,7 +97,7 @@ func (s *submission) submit(ctx context.Context, want *v1alpha1.SessionRequest) 
 		Dir: h.Managed(), Lock: filepath.Join(h.Run, "managed.lock"), Reports: h.Sources(), Files: &files.Layer{},
 	})
 	if err != nil {
-		return writeError(err)
+		return fmt.Errorf("bring the request: %w", err)
 	}
 	b := &bringing{home: h, root: root, state: store.Client{Dir: h.Objects()}, want: want, hash: hash}
 	got, err := s.await(ctx, b)
@@ -271,10 +271,7 @@ func (b *bringing) look(ctx context.Context) (got *v1alpha1.SessionRequest, why 
 // define writes the definition, if there is none.
 func (b *bringing) define(ctx context.Context) error {
 	if err := b.root.Create(ctx, b.want); err != nil {
-		if _, invalid := api.AsInvalidSpec(err); invalid || ctx.Err() != nil {
-			return err
-		}
-		return writeError(err)
+		return err
 	}
 	d, err := b.root.Get(ctx, api.KeyOf(b.want))
 	if errors.Is(err, effects.ErrNotFound) { // taken back by another; the next look makes it again
