@@ -180,6 +180,10 @@ func (f *forge) calls(log string, words ...string) (n int) {
 	return n
 }
 
+// patient lets a script wait longer than usual: it looks once, and a worktree
+// takes its time on a busy machine.
+const patient = "E2E_SETTLE=8"
+
 // Case 022, B-052: a worktree that was removed by hand while skcd was down comes
 // back by itself.
 func TestCase022WorktreeRemovedByHand(t *testing.T) {
@@ -190,7 +194,7 @@ func TestCase022WorktreeRemovedByHand(t *testing.T) {
 	f.git("commit", "-q", "--allow-empty", "-m", "one")
 	f.git("branch", "feat")
 	f.Start()
-	steps(f.World, "022-worktree-removed-by-hand")
+	steps(f.World, "022-worktree-removed-by-hand", patient)
 	f.Start()
 	dir := f.folder("wt")
 	if on := gitIn(f.World, dir, "branch", "--show-current"); on != "feat" {
@@ -378,7 +382,7 @@ func TestCase023IgnoredFilesKept(t *testing.T) {
 	f := newForge(t)
 	f.git("branch", "keep")
 	f.Start()
-	steps(f.World, "023-ignored-files-kept")
+	steps(f.World, "023-ignored-files-kept", patient)
 	f.UntilGone("keepfiles")
 	q := untilKept(f.World, "keepfiles")
 	if o := q.Spec.Origin; o.Branch != "keep" || filepath.Dir(o.Repo) != f.repo || q.Spec.Session.Namespace != "default" || q.Status.SetAsideAt == nil || q.Status.Deadline == nil {
