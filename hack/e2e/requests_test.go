@@ -129,7 +129,13 @@ func TestRequestsAreOff(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	w.Start()
-	wantCtl(w, 10, "there is no secret for their audit", "create", "session", "s1", "--path", w.Work, "--key", "k1")
+	var clients sync.WaitGroup
+	for range 10 {
+		clients.Go(func() {
+			wantCtl(w, 10, "there is no secret for their audit", "create", "session", "s1", "--path", w.Work, "--key", "k1")
+		})
+	}
+	clients.Wait()
 	if got := w.MustCtl("request", "get", "-o", "name"); got != "" {
 		t.Errorf("still there: %s", got)
 	}
