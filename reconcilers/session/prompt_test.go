@@ -294,6 +294,28 @@ func TestPromptIsAnArgumentOfOneStart(t *testing.T) {
 	w.wantStarted("sh -v "+prompted, "sh -v "+prompted, "sh -v") // the first never ran
 }
 
+// A start of which it is known that nothing came leaves the prompt for the next.
+func TestArgumentOfAStartThatWasRefused(t *testing.T) {
+	w := newWorld(t)
+	other := effects.LaunchID{UID: "11111111-1111-1111-1111-111111111111", Generation: 1, Attempt: 1}
+	pane, err := w.mux.Create(t.Context(), effects.NewTmuxSession{Name: "web", Columns: 80, Rows: 24, HistoryLimit: 100, Launch: other})
+	must(t, err)
+	w.apply(w.spec(startWith(v1alpha1.PromptArgument)), nil)
+	w.passes()
+	w.wantCondition(v1alpha1.SessionRunning, metav1.ConditionFalse, v1alpha1.ReasonNameTaken)
+	w.wantPrompt(metav1.ConditionUnknown, v1alpha1.ReasonPromptPending)
+	must(t, w.mux.Kill(t.Context(), pane))
+	w.mux.Fill(effects.ErrExhausted)
+	w.passes()
+	w.wantCondition(v1alpha1.SessionRunning, metav1.ConditionFalse, v1alpha1.ReasonOutOfTerminals)
+	w.mux.Fill(nil)
+	w.passes()
+	w.wantPrompt(metav1.ConditionTrue, v1alpha1.ReasonPromptDelivered)
+	if w.got() != 1 {
+		t.Errorf("%d programs got it", w.got())
+	}
+}
+
 // A start with the prompt as its argument that nobody saw may have run.
 func TestUnseenArgumentIsUnknown(t *testing.T) {
 	w := newWorld(t)
