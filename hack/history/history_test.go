@@ -23,11 +23,11 @@ const perHome = 10
 
 // counts is what was done, so that a run that did nothing is seen.
 type counts struct {
-	mu                                                               sync.Mutex
-	histories, bad, requests, deliveries, kills, faults, runs, blind int
-	answers                                                          map[string]int
-	outcomes                                                         map[string]int
-	slowest                                                          time.Duration
+	mu                                                                     sync.Mutex
+	histories, bad, requests, deliveries, kills, faults, runs, blind, came int
+	answers                                                                map[string]int
+	outcomes                                                               map[string]int
+	slowest                                                                time.Duration
 }
 
 func (c *counts) add(h *history, bad bool) {
@@ -56,6 +56,9 @@ func (c *counts) add(h *history, bad bool) {
 			continue
 		}
 		c.requests++
+		if o.answer.Kind == uncertain && slices.ContainsFunc(h.Starts, func(s start) bool { return strings.HasPrefix(s.Lifecycle, fmt.Sprintf("l%d-", h.Keys[k].Update)) }) {
+			c.came++
+		}
 		c.outcomes[strings.TrimSpace(fmt.Sprintf("%s %s %s%s", h.Keys[k].Bodies[o.body].Verb, o.answer.Kind, o.answer.Reason, o.answer.Mode))]++
 	}
 }
@@ -90,18 +93,23 @@ func TestHistories(t *testing.T) {
 				t.Parallel()
 				limit := 0
 				if (first/perHome)%5 == 4 {
-					limit = 4 * perHome
+					limit = 2 * perHome
 				}
 				hm := newHome(t, limit)
-				creates := 0
+				creates, refusals := 0, 0
 				for i := first; i < min(n, first+perHome) && !t.Failed(); i++ {
 					if *only >= 0 && *only != i {
 						continue
 					}
-					creates += hm.history(t, c, i)
+					h := hm.history(t, c, i)
+					creates += h.creates()
+					refusals += h.refusals()
 				}
 				if limit > 0 && creates > limit {
 					t.Errorf("the chat made %d creates, may make %d", creates, limit)
+				}
+				if refusals > 0 && creates < limit-clients { // those that a kill took the count of were counted then
+					t.Errorf("creates are refused, and the chat made only %d of %d", creates, limit)
 				}
 				hm.close()
 			})
@@ -110,7 +118,7 @@ func TestHistories(t *testing.T) {
 	report.printf("TestHistories: %d histories, %d not explained; %d requests, %d deliveries, skcd ended %d times, %d of them at a fault point; %d programs, %d of them ended before their first line; slowest answer %s; %s in all",
 		c.histories, c.bad, c.requests, c.deliveries, c.kills, c.faults, c.runs, c.blind, c.slowest.Round(time.Millisecond), time.Since(begin).Round(time.Second))
 	report.printf("  answers: %s", list(c.answers))
-	report.printf("  outcomes: %s", list(c.outcomes))
+	report.printf("  outcomes: %s; of the uncertain creates %d came to run, once", list(c.outcomes), c.came)
 	if c.blind*50 > c.runs {
 		t.Errorf("%d of %d programs are not in the log: it proves too little", c.blind, c.runs)
 	}
@@ -119,8 +127,8 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// history runs one history, and returns how many creates of the chat the ledger has.
-func (hm *home) history(t *testing.T, c *counts, n int) (creates int) {
+// history runs and judges one history.
+func (hm *home) history(t *testing.T, c *counts, n int) *history {
 	r := random(fmt.Sprint("history ", n))
 	p := newPlan(r, n)
 	h := &history{Seed: *seed, N: n, Limit: hm.limit, Keys: p.keys}
@@ -213,12 +221,26 @@ func (hm *home) history(t *testing.T, c *counts, n int) (creates int) {
 		t.Errorf("seed %d, history %d, kept as %s (%v):\n%s", *seed, n, path, err, strings.Join(wrong, "\n"))
 	}
 	c.add(h, len(wrong) > 0)
+	return h
+}
+
+// creates are those of the chat that the ledger has.
+func (h *history) creates() (n int) {
 	for k, o := range h.outcomes() {
 		if o.body >= 0 && !h.Keys[k].File && h.Keys[k].Bodies[o.body].Verb == "create" {
-			creates++
+			n++
 		}
 	}
-	return creates
+	return n
+}
+
+func (h *history) refusals() (n int) {
+	for _, d := range h.Deliveries {
+		if d.Answer.Kind == refused {
+			n++
+		}
+	}
+	return n
 }
 
 // observe waits until nothing is under way, and records what there is.
