@@ -20,7 +20,11 @@ up() {
 	if running; then
 		echo "the demo is up already"
 	else
-		mkdir -p "$SKC_HOME/spool"
+		mkdir -p -m 700 "$SKC_HOME" "$SKC_HOME/spool"
+		if [ ! -e "$SKC_HOME/skcd.yaml" ]; then # a secret for the audit, so that requests are served
+			(umask 077 && head -c 24 /dev/urandom | base64 >"$SKC_HOME/secret")
+			echo "lifecycle: {secretFile: $SKC_HOME/secret, profile: notes}" >"$SKC_HOME/skcd.yaml"
+		fi
 		"$bin/skcd" >"$demo/skcd.log" 2>&1 </dev/null &
 		echo $! >"$demo/skcd.pid"
 		disown
@@ -51,6 +55,7 @@ Try it (SKC_HOME says which skc is meant):
   skcctl describe session fix-login        # a git worktree: what is in it that is nowhere else
   skcctl delete fix-login --wait           # goes into quarantine
   skcctl restore fix-login                 # and comes back
+  skcctl create session idea --dir /tmp/skc-demo/idea --key k1   # once, however often you ask
   kill -9 $(cat "$demo/skcd.pid")                  # the controller; no session notices
   make demo                      # starts it again, and it adopts them all
   make demo-down                 # ends and removes everything
