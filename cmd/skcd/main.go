@@ -102,6 +102,8 @@ func run(ctx context.Context, args []string, env func(string) string, out, errOu
 	case errors.Is(err, effects.ErrNotOwner):
 		fmt.Fprintln(errOut, "skcd:", err)
 		return exitLostHome
+	case ctx.Err() != nil && errors.Is(err, context.Canceled): // told to end while it started
+		return exitOK
 	}
 	fmt.Fprintln(errOut, "skcd:", err)
 	return exitFailure
