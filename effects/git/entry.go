@@ -195,7 +195,27 @@ func (g *Git) point(admin, path string) error {
 
 // relink makes the .git file of a folder lead to its registration again.
 func (g *Git) relink(e entry) error {
+	if err := sweepLinks(e.Path); err != nil {
+		return err
+	}
 	return g.o.Files.WriteMode(pointRelink, filepath.Join(e.Path, ".git"), []byte("gitdir: "+e.admin+"\n"), files.Durable, 0o644)
+}
+
+// sweepLinks removes what a relink that was killed left in the user's folder.
+func sweepLinks(path string) error {
+	all, err := os.ReadDir(path)
+	if err != nil {
+		return fmt.Errorf("sweep worktree: %w", err)
+	}
+	for _, d := range all {
+		if !d.Type().IsRegular() || !strings.HasPrefix(d.Name(), "..git.skc-") || !files.IsTemp(d.Name()) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(path, d.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("sweep worktree: %w", err)
+		}
+	}
+	return nil
 }
 
 const (

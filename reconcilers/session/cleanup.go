@@ -115,7 +115,13 @@ func (r *Reconciler) releaseWorkspace(ctx context.Context, s *v1alpha1.Session, 
 		if s.Spec.Cleanup.Policy == v1alpha1.CleanupRetain || takenOver(s, r.target(s), w) {
 			return r.retain(ctx, s)
 		}
-		if w.Repo == "" {
+		if w.Repo != "" { // its mark proves it; no pass may have lived to record that it was made anew
+			id, err := r.Folders.Identify(w.Path)
+			if err != nil {
+				return false, none, fmt.Errorf("workspace of %s: %w", key, err)
+			}
+			w.Identity = v1alpha1.FileIdentity(id.String())
+		} else {
 			id, err := effects.ParseFileIdentity(string(w.Identity))
 			if err != nil {
 				return false, none, fmt.Errorf("workspace of %s: %w", key, err)

@@ -31,6 +31,7 @@ type setupRun struct {
 	at    metav1.MicroTime
 	fresh bool // decided in this pass, and so not on disk yet
 	begun bool
+	ended bool // seen in this pass, and so not on disk yet
 }
 
 // intendSetup writes down that the setup is run. It is run when that is on disk:
@@ -82,6 +83,18 @@ func (r *Reconciler) setupOf(s *v1alpha1.Session) *setupRun {
 	return nil
 }
 
+// endedNow tells, once, that the end of the setup was seen in this pass.
+func (r *Reconciler) endedNow(s *v1alpha1.Session) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	run := r.setups[string(s.UID)]
+	if run == nil || !run.ended {
+		return false
+	}
+	run.ended = false
+	return true
+}
+
 func setupID(s *v1alpha1.Session) string {
 	return string(s.UID) + " " + s.Status.Workspace.Setup.StartedAt.UTC().Format(time.RFC3339Nano)
 }
@@ -92,6 +105,7 @@ func (r *Reconciler) collectSetup(s *v1alpha1.Session) {
 	if run := r.setupOf(s); run != nil && run.begun {
 		if result := r.Setups.Ensure(api.KeyOf(s), setupID(s), effects.Launch{}); result != nil {
 			r.setupEnded(s, result)
+			run.ended = true
 		}
 	}
 }
@@ -112,6 +126,10 @@ func (r *Reconciler) ensureSetup(s *v1alpha1.Session) (controller.Result, error)
 	var none controller.Result
 	st := s.Status.Workspace.Setup
 	if st == nil || st.ExitCode != nil && *st.ExitCode == 0 {
+		if r.endedNow(s) { // who finds the program finds the end of its setup too
+			set(s, v1alpha1.WorkspaceReady, metav1.ConditionUnknown, v1alpha1.ReasonSettingUp, "the setup has ended")
+			return controller.Result{RequeueAfter: time.Microsecond}, nil
+		}
 		workspaceReady(s)
 		return none, nil
 	}

@@ -180,6 +180,33 @@ func TestSetupIsWrittenDownFirst(t *testing.T) {
 }
 
 // stop and delete end a setup as they end a program.
+// The end of a setup is on disk before the program is started: a crash just after
+// the start must not make it one of which nobody knows the end.
+func TestSetupEndIsWrittenBeforeTheStart(t *testing.T) {
+	w := newSetupWorld(t)
+	w.apply(w.spec(w.worktree(setupOf("true"))), nil)
+	ended := func() bool {
+		ws := w.get().Status.Workspace
+		return ws != nil && ws.Setup != nil && ws.Setup.FinishedAt != nil
+	}
+	for range 50 {
+		was := ended()
+		if _, _, err := w.one(); err != nil {
+			t.Fatal(err)
+		}
+		if w.livingPanes() > 0 {
+			if !was {
+				t.Error("the program was started in the pass that saw the end of the setup")
+			}
+			w.restartWithPath()
+			w.pass()
+			w.wantRunning(1)
+			return
+		}
+	}
+	t.Error("the program was never started")
+}
+
 func TestSetupIsEndedByAStop(t *testing.T) {
 	for _, by := range []string{"stop", "delete", "target"} {
 		t.Run(by, func(t *testing.T) {

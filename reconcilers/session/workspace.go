@@ -303,7 +303,7 @@ func (r *Reconciler) ensureWorktree(s *v1alpha1.Session, made making) (controlle
 	if w := s.Status.Workspace; w != nil {
 		l, err := r.Worktrees.Look(w.Path)
 		switch {
-		case err == nil && !l.Making && (l.UID == want.UID) == w.CreatedByController:
+		case err == nil && !l.Making && (l.UID == want.UID) == w.CreatedByController && r.isRecorded(w):
 			w.Branch = l.Branch
 			return r.ensureSetup(s)
 		case err != nil && !errors.Is(err, effects.ErrNotFound):
@@ -337,6 +337,17 @@ func (r *Reconciler) ensureWorktree(s *v1alpha1.Session, made making) (controlle
 			fmt.Sprintf("the worktree of branch %q is being made", want.Branch))
 	}
 	return none, nil // its end wakes the Session
+}
+
+// isRecorded tells whether a worktree of ours, which its mark proves, is the one
+// in status. It is not when it was made anew and no pass lived to record that.
+func (r *Reconciler) isRecorded(w *v1alpha1.WorkspaceStatus) bool {
+	if !w.CreatedByController {
+		return true
+	}
+	had, errHad := effects.ParseFileIdentity(string(w.Identity))
+	got, errGot := r.Folders.Identify(w.Path)
+	return errHad == nil && errGot == nil && had.Same(got)
 }
 
 // begunBefore is where a worktree is in the way that was begun for s when it had

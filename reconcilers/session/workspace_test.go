@@ -358,6 +358,39 @@ func TestRemovedByHand(t *testing.T) {
 	}
 }
 
+// A worktree that was removed by hand and made anew, which no pass lived to
+// record, is recorded by the next, or set aside as what it is now.
+func TestMadeAnewAndNotRecorded(t *testing.T) {
+	for _, deleted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("deleted %v", deleted), func(t *testing.T) {
+			w := newWorktreeWorld(t)
+			w.applyWorktree()
+			w.pass()
+			was := w.get().Status.Workspace.Identity
+			must(t, os.Rename(w.wt(), w.wt()+".trash"))
+			must(t, os.Remove(filepath.Join(w.wt()+".trash", ".git")))
+			if _, err := w.r.Reconcile(t.Context(), web); err != nil {
+				t.Fatal(err)
+			}
+			w.awaitBackground()
+			w.restartController()
+			if deleted {
+				w.remove()
+				w.pass()
+				if w.version() != "gone" || w.quarantines.only().Spec.Origin.Identity == was {
+					t.Errorf("version %s", w.version())
+				}
+				return
+			}
+			w.pass()
+			w.wantOurs(w.wt())
+			if w.get().Status.Workspace.Identity == was {
+				t.Error("the identity is that of the folder that is gone")
+			}
+		})
+	}
+}
+
 func TestMovedByHand(t *testing.T) {
 	w := newWorktreeWorld(t)
 	w.applyWorktree()
