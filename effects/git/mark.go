@@ -157,8 +157,9 @@ func (g *Git) Unmark(_ context.Context, path, uid string) error {
 }
 
 // Transfer makes the worktree at path, which is from's, to's. One that is to's
-// already is a success.
-func (g *Git) Transfer(_ context.Context, path, from, to string) error {
+// already is a success. It waits for whoever moves or restores the worktree: he
+// writes the mark that he has read.
+func (g *Git) Transfer(ctx context.Context, path, from, to string) error {
 	path, err := canonical(path)
 	if err != nil {
 		return err
@@ -166,14 +167,31 @@ func (g *Git) Transfer(_ context.Context, path, from, to string) error {
 	if !uidPattern.MatchString(to) {
 		return fmt.Errorf("%q is no UID", to)
 	}
-	m, admin, ok, err := marked(path)
+	err = g.patiently(ctx, func() error {
+		admin, err := adminOf(path)
+		if err != nil {
+			return err
+		}
+		if admin != "" {
+			_, unlock, err := g.exclusive(ctx, filepath.Dir(filepath.Dir(admin)))
+			if err != nil {
+				return err
+			}
+			defer unlock()
+		}
+		m, admin, ok, err := marked(path)
+		if err != nil {
+			return err
+		}
+		if !ok || m.UID != from && m.UID != to {
+			return fmt.Errorf("%w: it is not a worktree of session %s", effects.ErrConflict, from)
+		}
+		return g.writeMark(admin, path, to, m.Branch)
+	})
 	if err != nil {
-		return err
+		return fmt.Errorf("hand over %q: %w", path, err)
 	}
-	if !ok || m.UID != from && m.UID != to {
-		return fmt.Errorf("hand over %q: %w: it is not a worktree of session %s", path, effects.ErrConflict, from)
-	}
-	return g.writeMark(admin, path, to, m.Branch)
+	return nil
 }
 
 // adminOf is the folder of git that the .git file at path leads to; empty when
