@@ -57,11 +57,13 @@ type kind struct {
 	more string
 	// loose has a commit in the worktree that is on no branch.
 	loose bool
+	// twice allows for one start more: the change may come too late to spare it.
+	twice bool
 	// anew brings the subject back as another object.
 	anew bool
 	// help is what a person has to do for the change to come to its end.
 	help func(*trial)
-	// hold is a place at which skcd waits for a second, when the change is to meet
+	// hold is a place at which skcd waits for a while, when the change is to meet
 	// it there; finish undoes what stays wrong by that.
 	hold   string
 	finish func(*trial)

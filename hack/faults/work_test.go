@@ -29,7 +29,7 @@ var workKinds = []*kind{
 	{name: "delete-retain", worktree: true, before: (*trial).clone, have: running, more: "cleanup: {policy: Retain}", change: (*trial).takeWork, want: gone, starts: []string{"v1"}, also: (*trial).unretained},
 	{name: "delete-folder", have: running, change: (*trial).takeWork, want: gone, starts: []string{"v1"}, also: (*trial).unkept},
 	{name: "retarget", worktree: true, before: (*trial).clone, have: running, change: (*trial).retarget, want: running, starts: []string{"v1", "v1"}, death: v1alpha1.RequestedSpecChanged, also: (*trial).unretargeted},
-	{name: "rethink", worktree: true, before: (*trial).clone, change: (*trial).rethink, want: running, starts: []string{"v1"}, also: (*trial).unthought, hold: "git.checkout:before"},
+	{name: "rethink", worktree: true, before: (*trial).clone, change: (*trial).rethink, want: running, starts: []string{"v1"}, also: (*trial).unthought, twice: true, hold: "git.checkout:before"},
 	{name: "exchange", worktree: true, before: (*trial).clone, have: running, change: (*trial).exchange, want: ended, starts: []string{"v1"}, also: (*trial).unsorted, hold: "quarantine.rename:before", finish: (*trial).exchangeBack},
 	{name: "restore", worktree: true, before: (*trial).clone, have: kept, change: (*trial).restore, want: running, anew: true, starts: []string{"v1", "v1"}, also: (*trial).unrestored},
 	{name: "restore-to", worktree: true, before: (*trial).clone, have: kept, change: (*trial).restoreTo, want: running, anew: true, starts: []string{"v1", "v1"}, also: (*trial).unrestored},
@@ -278,9 +278,9 @@ func (t *trial) unretargeted() string {
 
 // rethink asks for a worktree, and for another one while the first is made.
 func (t *trial) rethink() {
-	t.apply()
+	t.Drop(t.file, t.spec(subject, "v1", running))
 	t.untilHeld()
-	t.say(strings.Replace(t.spec(subject, "v1", running), "branch: "+subject+"}", "branch: "+otherBranch+"}", 1))
+	t.Drop(t.file, strings.Replace(t.spec(subject, "v1", running), "branch: "+subject+"}", "branch: "+otherBranch+"}", 1))
 }
 
 // untilHeld waits until the controller waits, and tells whether it lives.
@@ -332,30 +332,38 @@ func (t *trial) unsorted() string {
 	if !t.exchanged {
 		return first(t.lacking(gone, t.kind.starts), t.unkept())
 	}
-	if data, err := os.ReadFile(filepath.Join(t.place, "theirs")); err != nil || string(data) != "theirs" {
-		return fmt.Sprintf("the other folder is not where it was: %q, %v", data, err)
-	}
 	if got := t.digest(t.aside()); got != t.sum {
 		return fmt.Sprintf("the worktree was touched: %s, was %s", got, t.sum)
 	}
-	if things := t.things(); len(things) > 0 {
-		return fmt.Sprintf("in quarantine there are %q", things)
+	// Killed before it looked at what it had moved, skcd leaves that to people.
+	at, things, reasons := t.place, t.things(), []string{v1alpha1.ReasonIdentityMismatch, v1alpha1.ReasonLost}
+	if len(things) == 1 {
+		at, things, reasons = things[0], nil, []string{v1alpha1.ReasonUncertain}
+	}
+	if data, err := os.ReadFile(filepath.Join(at, "theirs")); err != nil || string(data) != "theirs" || len(things) > 0 {
+		return fmt.Sprintf("the other folder is not at %s: %q, %v; in quarantine there are %q", at, data, err, things)
 	}
 	for _, path := range t.quarantines() {
-		if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), "reason: "+v1alpha1.ReasonIdentityMismatch) {
+		data, err := os.ReadFile(path)
+		if err == nil && slices.ContainsFunc(reasons, func(r string) bool { return strings.Contains(string(data), "reason: "+r) }) {
 			return t.lostCommit()
 		}
 	}
-	return "it is not said that something else is there"
+	return fmt.Sprintf("none of %q is said", reasons)
 }
 
-// exchangeBack puts the worktree where it was. skcd looks there again by and by,
+// exchangeBack puts the worktree where it was, and the other folder away. skcd looks there again by and by,
 // and when it is started.
 func (t *trial) exchangeBack() {
 	if !t.exchanged {
 		return
 	}
-	world.Must(t, t.swap())
+	if things := t.things(); len(things) == 1 {
+		world.Must(t, os.Rename(things[0], filepath.Join(t.Work, "theirs")))
+		world.Must(t, os.Rename(t.aside(), t.place))
+	} else {
+		world.Must(t, t.swap())
+	}
 	t.exchanged = false
 	t.Stop(syscall.SIGTERM)
 	t.heal()
