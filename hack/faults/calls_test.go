@@ -46,11 +46,11 @@ func TestCallFailsOnce(t *testing.T) {
 					continue
 				}
 				// Some more than were counted: the number is not quite the same each time. Each
-				// call fails with one of the three, or every twentieth does.
+				// call fails with one of the three, or every thirtieth does.
 				last, step := by[k.name]["calls"]+5, 3
 				first := 1 + (i+random(k.name).IntN(step))%step
 				if !*full {
-					step = 60
+					step = 90
 					first = 1 + random(k.name+errno).IntN(step)
 				}
 				for n := first; n <= last; n += step {

@@ -93,6 +93,7 @@ var kinds = slices.Concat(workKinds, promptKinds, []*kind{
 	{name: "resume-agent", have: running, change: (*trial).shoot, want: running, starts: []string{"v1", "resumed"}, death: "SIGKILL", restarts: 1, agent: true, alone: true},
 	{name: "request", before: (*trial).serveRequests, change: (*trial).request, want: running, starts: []string{"v1"}, also: (*trial).unanswered, bare: true},
 	// These come by the steps that none of the others has.
+	{name: "leftover", have: running, change: (*trial).takeWithLaunch, want: gone, starts: []string{"v1"}},
 	{name: "mistake", change: (*trial).mistake, want: failed},
 	{name: "confirm", have: running, change: (*trial).confirm, want: gone, starts: []string{"v1"}, alone: true},
 	{name: "rotate", before: (*trial).fillEvents, change: (*trial).apply, want: running, starts: []string{"v1"}},
@@ -232,7 +233,14 @@ func (t *trial) halt() {
 	t.Drop(t.file, t.spec(subject, "v1", stopped))
 }
 
-func (t *trial) take()      { t.Remove(t.file) }
+func (t *trial) take() { t.Remove(t.file) }
+
+// takeWithLaunch takes the subject away when a launch file of it was left.
+func (t *trial) takeWithLaunch() {
+	t.Write(filepath.Join(t.State, "launch", t.uids()[0]+".1.9"), "{}")
+	t.take()
+}
+
 func (t *trial) takeNamed() { t.MustCtl("delete", "session", subject) }
 
 // shoot ends the program as the kernel does when memory is short.
