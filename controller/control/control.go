@@ -83,11 +83,12 @@ type Server struct {
 
 	places chan struct{} // an element for each connection, taken before the upgrade
 
-	mu       sync.Mutex
-	stopping bool
-	conns    map[*conn]bool
-	flights  map[string]*flight // by request id
-	running  sync.WaitGroup     // of conns
+	mu        sync.Mutex
+	stopping  bool
+	abandoned bool // also drop what comes late
+	conns     map[*conn]bool
+	flights   map[string]*flight // by request id
+	running   sync.WaitGroup     // of conns
 
 	strangers strangers
 }
@@ -192,7 +193,7 @@ func (s *Server) Serve(ctx context.Context) error {
 func (s *Server) abandon() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stopping = true
+	s.stopping, s.abandoned = true, true
 	for c := range s.conns {
 		c.drop()
 	}
@@ -218,17 +219,18 @@ func (s *Server) handler(ctx context.Context) http.Handler {
 			refuse(w, http.StatusServiceUnavailable)
 			return
 		}
+		if !s.admit() {
+			refuse(w, http.StatusServiceUnavailable)
+			return
+		}
+		defer s.running.Done()
 		ws, err := websocket.Accept(w, r, nil) // answers what is no upgrade itself
 		if err != nil {
 			return
 		}
 		raw, _ := r.Context().Value(rawConn{}).(net.Conn)
 		c := newConn(ctx, s, ws, raw)
-		if !s.enter(c) {
-			_ = ws.CloseNow()
-			return
-		}
-		defer s.running.Done()
+		s.enter(c)
 		c.run()
 	})
 }
@@ -261,16 +263,25 @@ func (s *Server) known(token string) bool {
 	return subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
 }
 
-// enter takes c in, unless the server stops.
-func (s *Server) enter(c *conn) bool {
+// admit counts one connection more, unless the server stops. It comes before
+// the upgrade: who was told that it is connected is also told why it ends.
+func (s *Server) admit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping {
-		return false
+	if !s.stopping {
+		s.running.Add(1)
 	}
+	return !s.stopping
+}
+
+// enter takes in a connection that was admitted.
+func (s *Server) enter(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.conns[c] = true
-	s.running.Add(1)
-	return true
+	if s.abandoned {
+		c.drop()
+	}
 }
 
 // forget makes the request ids of c free, though requests of it may still run:
