@@ -22,7 +22,11 @@ import (
 	"skc.dev/skc/effects/files"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// After a refusal net/http holds the connection for half a second, so that the
+// peer can read why; that goroutine ends by itself.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
 
 func must(t *testing.T, err error) {
 	t.Helper()
