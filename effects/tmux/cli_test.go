@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"skc.dev/skc/effects"
 	"skc.dev/skc/effects/tmux"
 	"skc.dev/skc/effects/tmux/tmuxtest"
@@ -85,7 +87,11 @@ func TestPasteAndKeys(t *testing.T) {
 func TestFollow(t *testing.T) {
 	r := newReal(t)
 	l := tmuxtest.Launch(1, 1)
-	r.script(t, l, "read x <'"+fifo(l)+"'; printf 'back\\\\slash é\\033[1m\\n'; i=0; while [ $i -lt 500 ]; do echo $i; i=$((i+1)); done; read x <'"+fifo(l)+"'; exit 3")
+	// A second gate: whoever reads the first one again, before its writer has
+	// closed it, finds its end.
+	more := filepath.Join(r.o.LaunchDir, "more")
+	must(t, unix.Mkfifo(more, 0o600))
+	r.script(t, l, "read x <'"+fifo(l)+"'; printf 'back\\\\slash é\\033[1m\\n'; i=0; while [ $i -lt 500 ]; do echo $i; i=$((i+1)); done; read x <more; exit 3")
 	p, err := r.Create(t.Context(), tmuxtest.Want("web", l))
 	must(t, err)
 	r.tmux(t, "split-window", "-t", p.PaneID, "--", "sh", "-c", "while :; do echo other; sleep 0.01; done")
@@ -97,7 +103,7 @@ func TestFollow(t *testing.T) {
 	})
 	r.Exit(p, 0)
 	eventually(t, "all was followed", func() bool { return strings.HasSuffix(out.String(), "499\r\n") })
-	r.Exit(p, 0)
+	must(t, os.WriteFile(more, []byte("\n"), 0))
 	must(t, <-done)
 	if s := out.String(); !strings.HasPrefix(s, "back\\slash é\x1b[1m\r\n") || !strings.HasSuffix(s, "498\r\n499\r\n") || strings.Contains(s, "other") {
 		t.Errorf("followed %q", s)
