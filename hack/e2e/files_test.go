@@ -131,6 +131,8 @@ func TestB067CrashAtEveryPoint(t *testing.T) {
 
 func crashAt(w *world.World, point, text string) {
 	w.Helper()
+	// The folder is there, so that a delete leaves it and what was started in it.
+	world.Must(w, os.MkdirAll(filepath.Join(w.Work, "k"), 0o700))
 	_ = os.Remove(filepath.Join(w.Work, "k", "log"))
 	w.Env = []string{"SKC_FAULT=" + point + "=kill"}
 	c, ready := w.StartOrDie()

@@ -139,6 +139,9 @@ func TestR27Modes(t *testing.T) {
 					if err != nil {
 						return nil
 					}
+					if strings.HasPrefix(d.Name(), ".skc-kept-") {
+						return filepath.SkipDir // the user's own, as it was, in a folder that keeps others out
+					}
 					fi, err := d.Info()
 					// A socket is made and then closed; its folder keeps others out.
 					if err == nil && fi.Mode().Perm()&0o077 != 0 && fi.Mode()&os.ModeSocket == 0 {

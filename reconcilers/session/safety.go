@@ -84,6 +84,9 @@ func (r *Reconciler) safetyStamp(s *v1alpha1.Session) (string, error) {
 	if t := s.Status.LastTermination; t != nil {
 		ended = t.Attempt
 	}
+	if s.Status.Restarts.Consecutive > 0 { // a look at each start of a crash loop would cost more than the loop
+		started, ended = -1, -1
+	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d %s %t", w.Identity, s.Spec.DesiredState, started, ended, seen, s.Status.Stopping == nil))
 	return hex.EncodeToString(sum[:8]), nil
 }
